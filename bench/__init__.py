@@ -1,0 +1,1 @@
+"""A declarative experiment runner for PyTorch inference serving."""

@@ -1,0 +1,295 @@
+"""Typed settings: what the YAML may say, the checks of it, and the identity of a run.
+
+The YAML files under `conf/` hold the values and their comments; the dataclasses here hold types and
+ranges. `Settings.from_mapping` turns the one into the other and names every problem at once.
+"""
+
+import hashlib
+import json
+import math
+import types
+import typing
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from typing import Any
+
+from bench.errors import ConfigError
+
+DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # itemsize in bytes
+
+
+def _choice(*names: str) -> Any:
+    return field(metadata={"choices": names})
+
+
+def _range(low: float, high: float) -> Any:
+    return field(metadata={"low": low, "high": high})
+
+
+@dataclass(frozen=True)
+class Model:
+    """What is served. `target` is the user's class; without it `name` is torchvision's."""
+
+    name: str
+    target: str | None  # `_target_` in YAML
+    args: dict[str, Any]
+    weights: str
+    input_shape: list[int] = field(metadata={"low": 1, "high": 2**20})
+    dtype: str = _choice(*DTYPES)
+    channels_last: bool
+
+
+@dataclass(frozen=True)
+class StreamLayout:
+    """How one backend turns requests into responses."""
+
+    name: str = _choice("serial", "async", "pipelined")
+    buffers_per_worker: int = _range(1, 1024)
+    intraop_threads: int | None = _range(1, 4096)
+    cuda_graph: bool
+
+
+@dataclass(frozen=True)
+class Queue:
+    """What joins the two processes."""
+
+    name: str = _choice("shared_memory", "torch")
+
+
+@dataclass(frozen=True)
+class Load:
+    """When requests are sent."""
+
+    name: str = _choice("burst", "closed")
+    clients: int | None = _range(1, 100_000)
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where the model runs."""
+
+    name: str = _choice("auto", "cpu", "cuda")
+    index: int = _range(0, 1023)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All that is asked of one run. Field for field the keys of `conf/config.yaml`."""
+
+    model: Model
+    stream_layout: StreamLayout
+    queue: Queue
+    load: Load
+    device: Device
+    experiment: str
+    batch_size: int = _range(1, 2**20)
+    compile: bool
+    compile_mode: str = _choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+    compile_cache: str = _choice("cold", "warm")
+    num_workers: int = _range(1, 1024)
+    num_iters: int = _range(1, 10**8)
+    warmup_iters: int = _range(0, 10**8)
+    payloads: int = _range(1, 65536)
+    repeat: int = _range(0, 10**6)
+    seed: int = _range(0, 2**63 - 1)
+    verify: bool
+    telemetry: bool
+    profile: bool
+    stall_timeout_s: float = _range(0.1, 10**7)
+    model_dir: str | None
+    cache_dir: str | None
+    keep_checkpoint: bool
+    output_dir: str
+    dry_run: bool
+    progress: bool
+
+    @classmethod
+    def from_mapping(cls, values: Mapping[str, Any]) -> "Settings":
+        """Check `values`, resolved and as plain containers, and return them typed.
+
+        Raises:
+            ConfigError: with a line for each key that is wrong.
+        """
+        problems: list[str] = []
+        settings = _build(cls, values, "", problems)
+        if not problems:
+            problems = _contradictions(settings)
+        if problems:
+            raise ConfigError(problems)
+        return typing.cast("Settings", settings)
+
+    def as_mapping(self) -> dict[str, Any]:
+        """The same values as plain containers, keyed as in YAML."""
+        values = asdict(self)
+        values["model"]["_target_"] = values["model"].pop("target")
+        return values
+
+    @property
+    def cell(self) -> str:
+        """Identity of all runs that measure the same thing: a hash of every setting that can change a number."""
+        values = self.as_mapping()
+        for key in (*_NO_NUMBER, "repeat"):
+            del values[key]
+        return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def fingerprint(self) -> str:
+        """Identity of one run: its cell and its repeat."""
+        return f"{self.cell}-{self.repeat}"
+
+    @property
+    def compute_threads(self) -> int:
+        """Threads that run the forward pass at the same time."""
+        return 1 if self.stream_layout.name == "serial" else self.num_workers
+
+    @property
+    def payload_shape(self) -> tuple[int, ...]:
+        """Shape of one request: `(batch_size, *input_shape)`."""
+        return (self.batch_size, *self.model.input_shape)
+
+    @property
+    def payload_bytes(self) -> int:
+        """Size of one request's tensor."""
+        return math.prod(self.payload_shape) * DTYPES[self.model.dtype]
+
+    @property
+    def requests(self) -> int:
+        """The cold first request, the warm-up requests and the measured ones."""
+        return 1 + self.warmup_iters + self.num_iters
+
+
+# Keys that change no number: they are no part of a cell's identity.
+_NO_NUMBER = (
+    "experiment",
+    "stall_timeout_s",
+    "model_dir",
+    "cache_dir",
+    "keep_checkpoint",
+    "output_dir",
+    "dry_run",
+    "progress",
+)
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings as one flat mapping with dotted keys; lists stay values."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = None if isinstance(value, Mapping) else value
+    return flat
+
+
+def _build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
+    """Fill dataclass `cls` from `values`, adding a line to `problems` for each wrong key."""
+    if not isinstance(values, Mapping):
+        problems.append(f"{prefix.rstrip('.')}={values!r}: must be a group of keys, not one value")
+        return None
+    hints = typing.get_type_hints(cls)
+    names = {"target": "_target_"} if cls is Model else {}
+    known = {names.get(f.name, f.name) for f in fields(cls)}
+    problems.extend(
+        f"{prefix}{key}: no such key. Known here: {', '.join(sorted(known))}"
+        for key in sorted(set(map(str, values)) - known)
+    )
+    converted = {}
+    for item in fields(cls):
+        key = names.get(item.name, item.name)
+        if key not in values:
+            problems.append(f"{prefix}{key}: missing. Set {prefix}{key}=VALUE")
+            continue
+        hint = hints[item.name]
+        if is_dataclass(hint):
+            converted[item.name] = _build(typing.cast(type, hint), values[key], f"{prefix}{key}.", problems)
+        else:
+            converted[item.name] = _convert(prefix + key, values[key], hint, item.metadata, problems)
+    return None if problems else cls(**converted)
+
+
+def _convert(key: str, value: Any, hint: Any, limits: Mapping[str, Any], problems: list[str]) -> Any:
+    """`value` as type `hint` within `limits`, or a line in `problems`."""
+    optional = isinstance(hint, types.UnionType)
+    if optional:
+        if value is None:
+            return None
+        hint = next(arm for arm in typing.get_args(hint) if arm is not type(None))
+    if value == "???":
+        problems.append(f"{key}: must be given. Set {key}=VALUE")
+        return None
+    if typing.get_origin(hint) is list:
+        if not isinstance(value, list) or not value:
+            problems.append(f"{key}={value!r}: must be a list such as [3,250,250]")
+            return None
+        return [_convert(f"{key}[{i}]", item, int, limits, problems) for i, item in enumerate(value)]
+    converted = _scalar(value, hint)
+    wanted = _describe(hint, limits) + (" or null" if optional else "")
+    if converted is None or not _inside(converted, limits):
+        problems.append(f"{key}={_shown(value)}: must be {wanted}. Set {key}={_example(hint, limits)}")
+        return None
+    return converted
+
+
+def _scalar(value: Any, hint: Any) -> Any:
+    """`value` as exactly `hint`, or None where that would change its meaning."""
+    if typing.get_origin(hint) is dict:
+        return dict(value) if isinstance(value, Mapping) else None
+    if hint is bool or isinstance(value, bool):
+        return value if hint is bool and isinstance(value, bool) else None
+    if hint is int:
+        return value if isinstance(value, int) else None
+    if hint is float:
+        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+    if hint is str:
+        text = str(value) if isinstance(value, (str, int, float)) else ""
+        return text if text.strip() and text.isprintable() else None
+    raise TypeError(f"no conversion to {hint}")
+
+
+def _inside(value: Any, limits: Mapping[str, Any]) -> bool:
+    if "choices" in limits:
+        return value in limits["choices"]
+    return "low" not in limits or bool(limits["low"] <= value <= limits["high"])
+
+
+def _describe(hint: Any, limits: Mapping[str, Any]) -> str:
+    if "choices" in limits:
+        return "one of " + ", ".join(limits["choices"])
+    noun = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint)
+    if noun is None:
+        return "a mapping" if typing.get_origin(hint) is dict else "a printable text that is not empty"
+    return f"{noun} from {limits['low']} to {limits['high']}" if "low" in limits else noun
+
+
+def _example(hint: Any, limits: Mapping[str, Any]) -> str:
+    if "choices" in limits:
+        return str(limits["choices"][0])
+    return "true" if hint is bool else "{}" if typing.get_origin(hint) is dict else str(limits.get("low", "TEXT"))
+
+
+def _shown(value: Any) -> str:
+    text = "null" if value is None else str(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _contradictions(s: Settings) -> list[str]:
+    """Keys that are right one by one and wrong together."""
+    problems = []
+    if s.load.name == "closed" and s.load.clients is None:
+        problems.append("load.clients=null: the closed load needs a whole number of clients. Set load.clients=1")
+    if s.stream_layout.cuda_graph and s.compile:
+        problems.append(
+            "stream_layout.cuda_graph=true: only where compile=false. "
+            "Set compile=false, or compile_mode=reduce-overhead for the compiler's own CUDA graphs"
+        )
+    if s.stream_layout.cuda_graph and s.device.name == "cpu":
+        problems.append("stream_layout.cuda_graph=true: needs a CUDA device. Set device=cuda or device=auto")
+    if s.model.channels_last and len(s.model.input_shape) != 3:
+        problems.append(
+            f"model.channels_last=true: needs an input_shape of 3 numbers (channels, height, width), "
+            f"not {s.model.input_shape}. Set model.channels_last=false"
+        )
+    if s.model.target is not None and s.model.weights == "pretrained":
+        problems.append("model.weights=pretrained: only for torchvision's models. Set model.weights=random or a path")
+    return problems
