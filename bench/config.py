@@ -10,20 +10,45 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from typing import Annotated, Any
 
 from bench.errors import ConfigError
 
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # itemsize in bytes
 
 
-def _choice(*names: str) -> Any:
-    return field(metadata={"choices": names})
+@dataclass(frozen=True)
+class Range:
+    """Numbers from `low` to `high`, both included; of a list, each of its numbers."""
+
+    low: float
+    high: float
+
+    def __contains__(self, value: Any) -> bool:
+        return bool(self.low <= value <= self.high)
+
+    def __str__(self) -> str:
+        return f"from {self.low} to {self.high}"
 
 
-def _range(low: float, high: float) -> Any:
-    return field(metadata={"low": low, "high": high})
+@dataclass(frozen=True)
+class Choice:
+    """One of a few names."""
+
+    names: tuple[str, ...]
+
+    def __init__(self, *names: str) -> None:
+        object.__setattr__(self, "names", names)
+
+    def __contains__(self, value: Any) -> bool:
+        return value in self.names
+
+    def __str__(self) -> str:
+        return "one of " + ", ".join(self.names)
+
+
+Limits = Range | Choice | None
 
 
 @dataclass(frozen=True)
@@ -34,8 +59,8 @@ class Model:
     target: str | None  # `_target_` in YAML
     args: dict[str, Any]
     weights: str
-    input_shape: list[int] = field(metadata={"low": 1, "high": 2**20})
-    dtype: str = _choice(*DTYPES)
+    input_shape: Annotated[list[int], Range(1, 2**20)]
+    dtype: Annotated[str, Choice(*DTYPES)]
     channels_last: bool
 
 
@@ -43,9 +68,9 @@ class Model:
 class StreamLayout:
     """How one backend turns requests into responses."""
 
-    name: str = _choice("serial", "async", "pipelined")
-    buffers_per_worker: int = _range(1, 1024)
-    intraop_threads: int | None = _range(1, 4096)
+    name: Annotated[str, Choice("serial", "async", "pipelined")]
+    buffers_per_worker: Annotated[int, Range(1, 1024)]
+    intraop_threads: Annotated[int | None, Range(1, 4096)]
     cuda_graph: bool
 
 
@@ -53,23 +78,23 @@ class StreamLayout:
 class Queue:
     """What joins the two processes."""
 
-    name: str = _choice("shared_memory", "torch")
+    name: Annotated[str, Choice("shared_memory", "torch")]
 
 
 @dataclass(frozen=True)
 class Load:
     """When requests are sent."""
 
-    name: str = _choice("burst", "closed")
-    clients: int | None = _range(1, 100_000)
+    name: Annotated[str, Choice("burst", "closed")]
+    clients: Annotated[int | None, Range(1, 100_000)]
 
 
 @dataclass(frozen=True)
 class Device:
     """Where the model runs."""
 
-    name: str = _choice("auto", "cpu", "cuda")
-    index: int = _range(0, 1023)
+    name: Annotated[str, Choice("auto", "cpu", "cuda")]
+    index: Annotated[int, Range(0, 1023)]
 
 
 @dataclass(frozen=True)
@@ -82,20 +107,20 @@ class Settings:
     load: Load
     device: Device
     experiment: str
-    batch_size: int = _range(1, 2**20)
+    batch_size: Annotated[int, Range(1, 2**20)]
     compile: bool
-    compile_mode: str = _choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-    compile_cache: str = _choice("cold", "warm")
-    num_workers: int = _range(1, 1024)
-    num_iters: int = _range(1, 10**8)
-    warmup_iters: int = _range(0, 10**8)
-    payloads: int = _range(1, 65536)
-    repeat: int = _range(0, 10**6)
-    seed: int = _range(0, 2**63 - 1)
+    compile_mode: Annotated[str, Choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
+    compile_cache: Annotated[str, Choice("cold", "warm")]
+    num_workers: Annotated[int, Range(1, 1024)]
+    num_iters: Annotated[int, Range(1, 10**8)]
+    warmup_iters: Annotated[int, Range(0, 10**8)]
+    payloads: Annotated[int, Range(1, 65536)]
+    repeat: Annotated[int, Range(0, 10**6)]
+    seed: Annotated[int, Range(0, 2**63 - 1)]
     verify: bool
     telemetry: bool
     profile: bool
-    stall_timeout_s: float = _range(0.1, 10**7)
+    stall_timeout_s: Annotated[float, Range(0.1, 10**7)]
     model_dir: str | None
     cache_dir: str | None
     keep_checkpoint: bool
@@ -128,7 +153,7 @@ class Settings:
     def cell(self) -> str:
         """Identity of all runs that measure the same thing: a hash of every setting that can change a number."""
         values = self.as_mapping()
-        for key in (*_NO_NUMBER, "repeat"):
+        for key in (*NO_NUMBER, "repeat"):
             del values[key]
         return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
 
@@ -159,7 +184,7 @@ class Settings:
 
 
 # Keys that change no number: they are no part of a cell's identity.
-_NO_NUMBER = (
+NO_NUMBER = (
     "experiment",
     "stall_timeout_s",
     "model_dir",
@@ -185,31 +210,30 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
     """Fill dataclass `cls` from `values`, adding a line to `problems` for each wrong key."""
     if not isinstance(values, Mapping):
-        problems.append(f"{prefix.rstrip('.')}={values!r}: must be a group of keys, not one value")
+        problems.append(f"{prefix.rstrip('.')}={_shown(values)}: must be a group of keys, not one value")
         return None
-    hints = typing.get_type_hints(cls)
-    names = {"target": "_target_"} if cls is Model else {}
-    known = {names.get(f.name, f.name) for f in fields(cls)}
+    hints = typing.get_type_hints(cls, include_extras=True)
+    names = {item.name: "_target_" if item.name == "target" else item.name for item in fields(cls)}
     problems.extend(
-        f"{prefix}{key}: no such key. Known here: {', '.join(sorted(known))}"
-        for key in sorted(set(map(str, values)) - known)
+        f"{prefix}{key}: no such key. Known here: {', '.join(sorted(names.values()))}"
+        for key in sorted(set(map(str, values)) - set(names.values()))
     )
     converted = {}
-    for item in fields(cls):
-        key = names.get(item.name, item.name)
+    for name, key in names.items():
         if key not in values:
             problems.append(f"{prefix}{key}: missing. Set {prefix}{key}=VALUE")
-            continue
-        hint = hints[item.name]
-        if is_dataclass(hint):
-            converted[item.name] = _build(typing.cast(type, hint), values[key], f"{prefix}{key}.", problems)
+        elif is_dataclass(hints[name]):
+            converted[name] = _build(hints[name], values[key], f"{prefix}{key}.", problems)
         else:
-            converted[item.name] = _convert(prefix + key, values[key], hint, item.metadata, problems)
+            converted[name] = _convert(prefix + key, values[key], hints[name], problems)
     return None if problems else cls(**converted)
 
 
-def _convert(key: str, value: Any, hint: Any, limits: Mapping[str, Any], problems: list[str]) -> Any:
-    """`value` as type `hint` within `limits`, or a line in `problems`."""
+def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:
+    """`value` as type `hint` within its limits, or a line in `problems`."""
+    limits: Limits = None
+    if typing.get_origin(hint) is Annotated:
+        hint, limits = typing.get_args(hint)
     optional = isinstance(hint, types.UnionType)
     if optional:
         if value is None:
@@ -220,12 +244,13 @@ def _convert(key: str, value: Any, hint: Any, limits: Mapping[str, Any], problem
         return None
     if typing.get_origin(hint) is list:
         if not isinstance(value, list) or not value:
-            problems.append(f"{key}={value!r}: must be a list such as [3,250,250]")
+            problems.append(f"{key}={_shown(value)}: must be a list such as [3,250,250]")
             return None
-        return [_convert(f"{key}[{i}]", item, int, limits, problems) for i, item in enumerate(value)]
+        item = Annotated[int, limits]
+        return [_convert(f"{key}[{k}]", one, item, problems) for k, one in enumerate(value)]
     converted = _scalar(value, hint)
-    wanted = _describe(hint, limits) + (" or null" if optional else "")
-    if converted is None or not _inside(converted, limits):
+    if converted is None or (limits is not None and converted not in limits):
+        wanted = _describe(hint, limits) + (" or null" if optional else "")
         problems.append(f"{key}={_shown(value)}: must be {wanted}. Set {key}={_example(hint, limits)}")
         return None
     return converted
@@ -247,25 +272,19 @@ def _scalar(value: Any, hint: Any) -> Any:
     raise TypeError(f"no conversion to {hint}")
 
 
-def _inside(value: Any, limits: Mapping[str, Any]) -> bool:
-    if "choices" in limits:
-        return value in limits["choices"]
-    return "low" not in limits or bool(limits["low"] <= value <= limits["high"])
+def _describe(hint: Any, limits: Limits) -> str:
+    if isinstance(limits, Choice):
+        return str(limits)
+    noun = {int: "a whole number", float: "a number", bool: "true or false", str: "a printable text that is not empty"}
+    return noun.get(hint, "a mapping") + (f" {limits}" if limits else "")
 
 
-def _describe(hint: Any, limits: Mapping[str, Any]) -> str:
-    if "choices" in limits:
-        return "one of " + ", ".join(limits["choices"])
-    noun = {int: "a whole number", float: "a number", bool: "true or false"}.get(hint)
-    if noun is None:
-        return "a mapping" if typing.get_origin(hint) is dict else "a printable text that is not empty"
-    return f"{noun} from {limits['low']} to {limits['high']}" if "low" in limits else noun
-
-
-def _example(hint: Any, limits: Mapping[str, Any]) -> str:
-    if "choices" in limits:
-        return str(limits["choices"][0])
-    return "true" if hint is bool else "{}" if typing.get_origin(hint) is dict else str(limits.get("low", "TEXT"))
+def _example(hint: Any, limits: Limits) -> str:
+    if isinstance(limits, Choice):
+        return limits.names[0]
+    if isinstance(limits, Range):
+        return str(limits.low)
+    return {bool: "true", str: "TEXT"}.get(hint, "{}")
 
 
 def _shown(value: Any) -> str:

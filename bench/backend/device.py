@@ -1,0 +1,121 @@
+"""The device: which one, how its memory is used, and how a forward pass runs on it."""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from bench.backend.layouts import Frame
+from bench.config import Device, Settings
+from bench.errors import BenchError
+from bench.telemetry.environment import usable_cores
+
+_PRIMING_PASSES = 3  # CUDA graphs warm up, record and replay
+
+
+def find_device(wanted: Device) -> torch.device:
+    """The device that the settings mean. Raises BenchError where it is not there."""
+    count = torch.cuda.device_count()
+    if wanted.name == "cpu" or (wanted.name == "auto" and count == 0):
+        return torch.device("cpu")
+    if count == 0:
+        raise BenchError("device=cuda: torch sees no CUDA device here. Set device=cpu or device=auto")
+    if wanted.index >= count:
+        raise BenchError(
+            f"device.index={wanted.index}: there are {count} CUDA devices. Set a number from 0 to {count - 1}"
+        )
+    return torch.device("cuda", wanted.index)
+
+
+def uuid(device: torch.device) -> str | None:
+    """The device's UUID, by which NVML knows it; None on the CPU."""
+    return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def intraop_threads(settings: Settings) -> int:
+    """Threads of one forward pass on the CPU: all cores, divided among the passes that run at once."""
+    return settings.stream_layout.intraop_threads or max(1, usable_cores() // settings.compute_threads)
+
+
+@contextmanager
+def thread_state(device: torch.device, threads: int) -> Iterator[None]:
+    """What each thread that touches the model must set for itself: torch keeps these a thread each."""
+    torch.set_num_threads(threads)
+    if device.type == "cuda":
+        torch.cuda.set_device(device)
+    with torch.inference_mode():
+        yield
+
+
+def pin(memory: torch.Tensor) -> None:
+    """Register shared memory as pinned, in place, so that copies from and to it are asynchronous."""
+    size = memory.numel() * memory.element_size()
+    runtime = torch.cuda.cudart()  # type: ignore[no-untyped-call]  # torch does not say
+    status = runtime.cudaHostRegister(memory.data_ptr(), size, 0)
+    if int(status) != 0:
+        raise BenchError(
+            f"cudaHostRegister of {size / 2**20:.0f} MiB failed with {status}. "
+            "Raise the locked-memory limit (ulimit -l unlimited), lower payloads, or set queue=torch"
+        )
+
+
+class Eager:
+    """The module called as it is, compiled or not."""
+
+    def __init__(self, model: torch.nn.Module, example: torch.Tensor, *, copies: bool) -> None:
+        self._model = model
+        self._example = example
+        self._copies = copies
+
+    def __call__(self, frame: Frame) -> None:
+        """On a device the answer goes to memory that the layout owns: the next pass may reuse the model's own."""
+        if self._copies:
+            frame.output.copy_(self._model(frame.input), non_blocking=True)
+        else:
+            frame.output = self._model(frame.input)
+
+    def prime(self) -> None:
+        """Run it on an input that nobody else writes."""
+        for _ in range(_PRIMING_PASSES if self._copies else 1):
+            self._model(self._example)
+        if self._copies:
+            torch.cuda.current_stream().synchronize()
+
+
+class CudaGraph:
+    """The module's forward pass captured once as a CUDA graph, with an input and an output of its own."""
+
+    def __init__(self, model: torch.nn.Module, example: torch.Tensor) -> None:
+        self._model = model
+        self._input = example.clone()
+        self._graph = torch.cuda.CUDAGraph()
+        self._output: Any = None
+
+    def __call__(self, frame: Frame) -> None:
+        """Copy in, replay, copy out, all on this thread's stream."""
+        self._input.copy_(frame.input, non_blocking=True)
+        self._graph.replay()
+        frame.output.copy_(self._output, non_blocking=True)
+
+    def prime(self) -> None:
+        """Warm up and capture, on this thread's stream."""
+        for _ in range(_PRIMING_PASSES):
+            self._model(self._input)
+        torch.cuda.current_stream().synchronize()
+        with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
+            self._output = self._model(self._input)
+
+
+def new_frame_for(example: torch.Tensor, output: torch.Tensor, device_module: Any) -> Callable[[], Frame]:
+    """A maker of frames for inputs and outputs like these, which lie on the device."""
+    if example.device.type == "cpu":
+        return lambda: Frame(device_module, own_input=None, own_output=None)
+    return lambda: Frame(device_module, own_input=torch.empty_like(example), own_output=torch.empty_like(output))
+
+
+def use_compile_cache(directory: str) -> None:
+    """Let the compilers of this process keep what they make in `directory`. Call before anything compiles."""
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = directory
+    os.environ["TRITON_CACHE_DIR"] = os.path.join(directory, "triton")

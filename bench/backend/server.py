@@ -1,0 +1,217 @@
+"""The backend process: reads requests, infers, answers, and says at the end what it really ran."""
+
+import sys
+import time
+from contextlib import AbstractContextManager
+from typing import Any
+
+import torch
+
+from bench.backend import device as devices
+from bench.backend.checkpoints import prepare
+from bench.backend.layouts import LAYOUTS, Engine, Forward, Layout
+from bench.backend.models import build
+from bench.backend.references import references
+from bench.child import Link
+from bench.errors import BenchError
+from bench.payloads import pool_of
+from bench.queues.base import BEGIN, END, Server
+from bench.queues.digest import output_plan
+from bench.setup import RunSetup
+from bench.stamps import RECEIVED, REPLIED, WIDTH
+
+_READ_S = 1.0  # how long one read waits before it is asked again
+_SLOT_BYTES = 64 * 2**20  # output slots beyond what is needed take no more than this
+_MOST_SLOTS = 256
+
+
+def serve(setup: RunSetup, link: Link) -> None:
+    """Body of the backend process."""
+    devices.use_compile_cache(setup.compile_cache)
+    backend = Backend(setup, link)
+    link.send("ready", devices.uuid(backend.device))
+    backend.run()
+    link.send("phase", "check")
+    link.send("done", backend.attest())
+    backend.server.close()
+
+
+class Backend:
+    """One backend: set up by its first request, then served by a stream layout."""
+
+    def __init__(self, setup: RunSetup, link: Link) -> None:
+        self.settings = setup.settings
+        self.trace = setup.trace
+        self.link = link
+        self.device = devices.find_device(self.settings.device)
+        self.threads = devices.intraop_threads(self.settings)
+        self.view = setup.board.open()
+        self.pool = pool_of(self.view.payloads, self.settings)
+        self.server: Server = setup.queue.server(self.view, self.pool, self.settings.stall_timeout_s)
+        self.metrics: dict[str, float] = {}
+        self.compiled_before_window = 0
+        self.profiler: Any = None
+        self.model: torch.nn.Module
+        self.output: torch.Tensor  # one answer, for its shape and type
+        self.layout: Layout | None = None
+
+    def thread_state(self) -> AbstractContextManager[None]:
+        """See `device.thread_state`."""
+        return devices.thread_state(self.device, self.threads)
+
+    def run(self) -> None:
+        """Read until END. The first request sets everything up; BEGIN opens the measured window."""
+        module = torch.get_device_module(self.device)
+        with self.thread_state(), module.stream(module.Stream()):
+            while True:
+                requests = self.server.receive(_READ_S)
+                if not requests:
+                    continue
+                # A control message comes alone: the frontend sends it when nothing is in flight.
+                index, host = requests[0]
+                if index == END:
+                    break
+                if index == BEGIN:
+                    self._begin()
+                elif self.layout is None:
+                    self._first(index, host)
+                    self.layout = self._start_layout(host)
+                    self.layout.serve(requests[1:])
+                else:
+                    self.layout.serve(requests)
+            if self.layout is not None:
+                self.layout.stop()
+            self._end()
+
+    def _first(self, index: int, host: Any) -> None:
+        """The cold first request: load, compile and answer. Its stages are not told apart."""
+        stamps, row = self.view.stamps, index * WIDTH
+        stamps[row + RECEIVED] = time.perf_counter_ns()
+        self.link.send("phase", "load")
+        self.model, self.metrics = build(self.settings, self.device, prepare(self.settings).path)
+        if self.settings.compile:
+            self.link.send("phase", "compile")
+            started = time.perf_counter()
+            self.model.compile(mode=self.settings.compile_mode)
+            self.metrics["m_compile_time"] = time.perf_counter() - started
+        output = self.model(host.to(self.device))
+        if not isinstance(output, torch.Tensor):
+            raise BenchError(
+                f"model {self.settings.model.name} answers with {type(output).__name__}, not with a tensor. "
+                "Wrap it in a module whose forward returns the one tensor that a client gets"
+            )
+        self.output = output.contiguous().clone()
+        self.server.allocate(self.output, self._slots())
+        buffer = self.server.reserve()
+        buffer.tensor.copy_(output)
+        stamps[row + REPLIED] = time.perf_counter_ns()
+        self.server.respond(index, buffer)
+
+    def _slots(self) -> int:
+        """Output slots: two a buffer in flight, and more where they are small, since the client frees in chunks."""
+        size = max(1, self.output.numel() * self.output.element_size())
+        needed = 2 * self.settings.compute_threads * self.settings.stream_layout.buffers_per_worker
+        return max(needed, min(_MOST_SLOTS, _SLOT_BYTES // size))
+
+    def _start_layout(self, host: Any) -> Layout:
+        """Pin what is shared, make the layout's buffers, prime its threads; the first answer has left."""
+        self.link.send("phase", "warm-up")
+        settings, cuda = self.settings, self.device.type == "cuda"
+        shared = settings.queue.name == "shared_memory"
+        if cuda and shared:
+            devices.pin(torch.frombuffer(self.view.payload_pool, dtype=torch.uint8))
+            devices.pin(self.server.outputs)  # type: ignore[attr-defined]  # the shared-memory queue has them
+        example = host.to(self.device)
+        module: Any = torch.get_device_module(self.device)
+        forwards: list[Forward] = [
+            devices.CudaGraph(self.model, example)
+            if settings.stream_layout.cuda_graph
+            else devices.Eager(self.model, example, copies=cuda)
+            for _ in range(settings.compute_threads)
+        ]
+        engine = Engine(
+            self.server,
+            module,
+            self.view.stamps,
+            forwards,
+            devices.new_frame_for(example, self.output, module),
+            copies=cuda,
+            pins=cuda and not shared,
+            thread_state=self.thread_state,
+            failed=self.link.fail,
+            timeout_s=settings.stall_timeout_s,
+        )
+        layout = LAYOUTS[settings.stream_layout.name](engine, settings.stream_layout.buffers_per_worker)
+        layout.start()
+        return layout
+
+    def _begin(self) -> None:
+        """Everything is at rest: the measured window starts with the answer to BEGIN."""
+        self.compiled_before_window = _compilations()
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+            torch.cuda.reset_peak_memory_stats(self.device)
+        if self.trace is not None:
+            self.profiler = _profiler()
+            self.profiler.start()
+        self.server.respond(BEGIN, None)
+
+    def _end(self) -> None:
+        """The window is over."""
+        if self.profiler is not None:
+            self.profiler.stop()
+            self.profiler.export_chrome_trace(str(self.trace))
+
+    def attest(self) -> dict[str, Any]:
+        """What really ran, and what the answers must have been."""
+        assert self.layout is not None, "END comes after the first request"
+        parameter = next(self.model.parameters(), None)
+        compiled = _compilations()
+        attested: dict[str, Any] = {
+            "device": str(self.device),
+            "device_name": torch.cuda.get_device_name(self.device) if self.device.type == "cuda" else None,
+            "device_uuid": devices.uuid(self.device),
+            "dtype": _name(self.output.dtype if parameter is None else parameter.dtype),
+            "input_shape": list(self.pool[0].shape),
+            "output_shape": list(self.output.shape),
+            "output_dtype": _name(self.output.dtype),
+            "compiled": self.model._compiled_call_impl is not None,
+            "compilations": compiled,
+            "compilations_in_window": compiled - self.compiled_before_window,
+            "stream_layout": type(self.layout).__name__.lower(),
+            "compute_threads": self.layout.workers,
+            "streams": self.layout.streams,
+            "buffers": len(self.layout.frames),
+            "intraop_threads": torch.get_num_threads(),
+            "peak_allocated_bytes": torch.cuda.max_memory_allocated(self.device)
+            if self.device.type == "cuda"
+            else None,
+        }
+        if self.settings.verify:
+            plan = output_plan(self.view.control)
+            with self.thread_state():
+                attested["references"] = references(self.model, self.pool, plan, self.device)
+        return {"backend": attested, "metrics": self.metrics}
+
+
+def _compilations() -> int:
+    """Graphs that the compiler has made in this process so far."""
+    if "torch._dynamo" not in sys.modules:
+        return 0
+    from torch._dynamo.utils import counters
+
+    return int(counters["stats"]["unique_graphs"])
+
+
+def _profiler() -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU]
+    if torch.cuda.is_available():
+        activities.append(ProfilerActivity.CUDA)
+    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)  # the layout's threads, too
+    return profile(activities=activities, experimental_config=config)
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

@@ -1,0 +1,99 @@
+"""The Hydra callback: what happens around the runs. The work itself is in `sweep` and in `results`."""
+
+import functools
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from hydra.core.utils import JobReturn
+from hydra.experimental.callback import Callback
+from omegaconf import DictConfig
+
+from bench.config import Settings
+from bench.errors import BenchError
+from bench.sweep import Sweep
+
+_Hook = TypeVar("_Hook", bound=Callable[..., None])
+_current: Sweep | None = None  # of this process; a launcher's workers have none
+
+
+def _strict(hook: _Hook) -> _Hook:
+    """Hydra makes a warning of a callback's exception and exits with 0; here it ends the command."""
+
+    @functools.wraps(hook)
+    def strict(*arguments: Any, **keywords: Any) -> None:
+        try:
+            hook(*arguments, **keywords)
+        except BenchError as error:
+            print(f"bench: {error}", file=sys.stderr)
+            sys.exit(2)
+        except Exception:  # noqa: BLE001 - whatever it is, it must not pass as success
+            traceback.print_exc()
+            sys.exit(1)
+
+    return strict  # type: ignore[return-value]  # functools.wraps keeps the signature
+
+
+class BenchCallback(Callback):
+    """Checks before the first run, tables after each, the exit code after the last."""
+
+    @_strict
+    def on_run_start(self, config: DictConfig, **_: Any) -> None:
+        """A single run: check it, with what needs torch."""
+        _begin(Sweep.single(config))
+
+    @_strict
+    def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
+        """A sweep: check all its cells before the first run."""
+        _begin(Sweep.multiple(config))
+
+    @_strict
+    def on_job_start(self, config: DictConfig, **_: Any) -> None:
+        """Show which run it is."""
+        if _current is not None:
+            _current.run_started(config)
+
+    @_strict
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:  # noqa: ARG002
+        """Write the tables of what there is."""
+        if _current is not None:
+            _current.run_ended(config)
+
+    @_strict
+    def on_run_end(self, config: DictConfig, **_: Any) -> None:  # noqa: ARG002 - Hydra's signature
+        """Print the metrics of the single run."""
+        _end()
+
+    @_strict
+    def on_multirun_end(self, config: DictConfig, **_: Any) -> None:  # noqa: ARG002 - Hydra's signature
+        """Print the summary."""
+        _end()
+
+
+def progress_of(settings: Settings) -> Callable[[str, int], None]:
+    """How a run tells its progress: to the sweep of this process, or to nobody."""
+    if _current is None:
+        return lambda _phase, _answered: None
+    progress, total = _current.progress, settings.requests
+    return lambda phase, answered: progress.update(phase, min(answered, total), total)
+
+
+def interrupted(code: int) -> int:
+    """Write the tables of what was measured before a signal; returns `code`."""
+    if _current is not None:
+        _current.interrupted()
+    return code
+
+
+def _begin(sweep: Sweep) -> None:
+    global _current
+    _current = sweep
+    sweep.begin()
+
+
+def _end() -> None:
+    global _current
+    sweep, _current = _current, None
+    if sweep is not None and (code := sweep.end()):
+        sys.exit(code)

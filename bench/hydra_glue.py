@@ -1,0 +1,64 @@
+"""What Hydra must know before it composes: names of directories, and flags in front of overrides.
+
+Imported by `bench.job`, so that the resolvers exist in a launcher's worker processes as well.
+"""
+
+import hashlib
+import os
+import re
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import OmegaConf
+
+_MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers must agree on it
+_LONGEST = 80
+_WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
+_WITH_VALUE |= {"--experimental-rerun"}
+
+
+def register() -> None:
+    """Register the resolvers that `conf/config.yaml` uses."""
+    OmegaConf.register_new_resolver("path_name", path_name, replace=True)
+    OmegaConf.register_new_resolver("unique_time", lambda: os.environ[_MOMENT], replace=True)
+    OmegaConf.register_new_resolver("run_name", lambda number: f"{int(number):04d}", replace=True)
+
+
+def new_moment() -> None:
+    """Name this command's directory: the time, and what makes two commands of one second differ."""
+    os.environ[_MOMENT] = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
+
+
+def path_name(name: object) -> str:
+    """`name` as one component of a path; a name that had to be changed gets a hash, so that two stay two."""
+    text = str(name)
+    safe = re.sub(r"[^\w.-]+", "_", text).strip(".")[:_LONGEST]
+    if safe == text:
+        return safe
+    return f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+
+
+def flags_first(arguments: Sequence[str]) -> list[str]:
+    """The same arguments with flags before overrides: Hydra refuses overrides on both sides of a flag."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    waiting = iter(arguments)
+    for argument in waiting:
+        if argument in _WITH_VALUE:
+            flags += [argument, *[value for value in [next(waiting, None)] if value is not None]]
+        elif argument in ("--info", "-i"):
+            flags.append("--info=all")  # its value is optional, so it would swallow the first override
+        elif argument.startswith("-"):
+            flags.append(argument)
+        else:
+            overrides.append(argument)
+    return flags + overrides
+
+
+def conf_directory() -> Path:
+    """Where the configs lie: beside the package in a checkout, within it in a wheel."""
+    package = Path(__file__).resolve().parent
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"

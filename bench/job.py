@@ -1,0 +1,33 @@
+"""The task function of Hydra: one job is one run."""
+
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
+from omegaconf import DictConfig, OmegaConf
+
+from bench import hydra_glue
+from bench.config import Settings
+
+hydra_glue.register()  # here, since a launcher's worker imports this module and nothing before it
+
+
+def settings_of(config: DictConfig) -> Settings:
+    """The typed settings of a composed config. Raises ConfigError."""
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    values: Any = OmegaConf.to_container(own, resolve=True)
+    return Settings.from_mapping(values)
+
+
+def job(config: DictConfig) -> float | None:
+    """Run once; returns the throughput, for sweepers that optimize, or None for a run that does not count."""
+    from bench.callbacks import progress_of
+    from bench.run import Job, run
+
+    settings = settings_of(config)
+    hydra = HydraConfig.get()
+    number = hydra.job.num if hydra.mode == RunMode.MULTIRUN else None
+    choices = {key: value for key, value in hydra.runtime.choices.items() if not key.startswith("hydra")}
+    record = run(settings, Path(hydra.runtime.output_dir), Job(number, choices), progress_of(settings))
+    return record.metrics.get("throughput") if record.verdict.status == "valid" else None

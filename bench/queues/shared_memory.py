@@ -1,0 +1,178 @@
+"""queue=shared_memory: everything lies in shared memory from the start, a message is one count.
+
+The requests are a ring of indexes in the board, the answers a ring of (index, output slot). A
+process writes its entry and adds one to an eventfd; the other reads the count and knows how many
+new entries there are. So a message costs one system call to send, any number of waiting messages
+cost one to receive, and no request waits for room.
+"""
+
+import os
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from threading import Lock
+from time import perf_counter_ns as now
+from typing import TYPE_CHECKING
+
+from bench.errors import BenchError
+from bench.queues.base import Buffer
+from bench.queues.digest import DigestBook, announce_outputs, output_plan
+from bench.queues.memory import ANSWERED, OUTPUT_BYTES, OUTPUT_SLOTS, Board, BoardView, Event, Memory
+from bench.stamps import COMPLETED, WIDTH
+
+if TYPE_CHECKING:
+    import torch
+
+
+@dataclass(frozen=True)
+class SharedMemoryQueue:
+    """What both ends need; made by the supervisor, sent to the two processes."""
+
+    board: Board
+    outputs: Memory  # sized by the backend, which alone knows how large an answer is
+    request_ready: Event
+    response_ready: Event
+    slots_freed: Event
+
+    @classmethod
+    def create(cls, board: Board) -> "SharedMemoryQueue":
+        """A queue over `board`."""
+        return cls(board, Memory(), Event(), Event(), Event())
+
+    def client(self, view: BoardView, _pool: "list[torch.Tensor]") -> "SharedMemoryClient":
+        """The frontend's end."""
+        return SharedMemoryClient(self, view)
+
+    def server(self, view: BoardView, pool: "list[torch.Tensor]", timeout_s: float) -> "SharedMemoryServer":
+        """The backend's end."""
+        return SharedMemoryServer(self, view, pool, timeout_s)
+
+    def close(self) -> None:
+        """Close this process's descriptors."""
+        for part in (self.outputs, self.request_ready, self.response_ready, self.slots_freed):
+            part.close()
+
+
+class SharedMemoryClient:
+    """The frontend's end."""
+
+    def __init__(self, queue: SharedMemoryQueue, view: BoardView) -> None:
+        self._queue = queue
+        self._view = view
+        self._sent = 0
+        self._received = 0
+        self._poll = queue.response_ready.poller()
+        self._book: DigestBook | None = None
+        self._sources: list[list[tuple[int, int, memoryview]]] = []
+
+    def prepare(self, _index: int) -> None:
+        """Nothing: the payloads lie in shared memory."""
+
+    def send(self, index: int) -> None:
+        """Two steps: the entry, then the count that announces it."""
+        self._view.requests[self._sent] = index
+        self._sent += 1
+        os.eventfd_write(self._queue.request_ready.fd, 1)
+
+    def receive(self, timeout_s: float) -> Sequence[int]:
+        """All answers that have arrived; their slots are free again when this returns."""
+        if not self._poll(timeout_s * 1000):
+            return ()
+        arrived = os.eventfd_read(self._queue.response_ready.fd)
+        start, self._received = self._received, self._received + arrived
+        indexes = self._view.response_indexes[start : self._received].tolist()
+        completed = now()  # all of them have left the queue at once
+        slots = self._view.response_slots[start : self._received].tolist()
+        stamps, sources = self._view.stamps, self._sources
+        keep = (self._book or self._open_outputs()).keep
+        for index, slot in zip(indexes, slots, strict=True):
+            if index >= 0:
+                stamps[index * WIDTH + COMPLETED] = completed
+                keep(index, sources[slot])
+        os.eventfd_write(self._queue.slots_freed.fd, arrived)
+        self._view.control[ANSWERED] += arrived
+        return indexes
+
+    def _open_outputs(self) -> DigestBook:
+        """Map the output slots: the backend has made them before its first answer."""
+        self._book = DigestBook(output_plan(self._view.control), self._view.digests)
+        count, size = self._view.control[OUTPUT_SLOTS], self._view.control[OUTPUT_BYTES]
+        whole = memoryview(self._queue.outputs.map(present=True))
+        self._sources.extend(self._book.sources(whole[k * size : (k + 1) * size]) for k in range(count))
+        return self._book
+
+    def close(self) -> None:
+        """Nothing is held that the end of the process does not free."""
+
+
+class SharedMemoryServer:
+    """The backend's end. `respond` and `reserve` may be called from several threads."""
+
+    def __init__(self, queue: SharedMemoryQueue, view: BoardView, pool: "list[torch.Tensor]", timeout_s: float) -> None:
+        self._queue = queue
+        self._view = view
+        self._pool = pool
+        self._timeout_ms = timeout_s * 1000
+        self._received = 0
+        self._answered = 0
+        self._poll = queue.request_ready.poller()
+        self._poll_freed = queue.slots_freed.poller()
+        self._free: deque[Buffer] = deque()
+        self._announced: deque[Buffer | None] = deque()  # in the order in which the frontend will free them
+        # Two locks: a thread that waits for a free slot must not keep another from answering.
+        self._reserving, self._responding = Lock(), Lock()
+        self.outputs: torch.Tensor | None = None  # all slots, for registration as pinned memory
+
+    def receive(self, timeout_s: float) -> "Sequence[tuple[int, torch.Tensor | None]]":
+        """All requests that have arrived, each with a view of its payload."""
+        if not self._poll(timeout_s * 1000):
+            return ()
+        arrived = os.eventfd_read(self._queue.request_ready.fd)
+        start, self._received = self._received, self._received + arrived
+        pool, size = self._pool, len(self._pool)
+        return [
+            (index, pool[index % size] if index >= 0 else None)
+            for index in self._view.requests[start : self._received].tolist()
+        ]
+
+    def allocate(self, output: "torch.Tensor", slots: int) -> None:
+        """Size the output memory, map it, and tell the frontend its shape."""
+        import torch
+
+        size = output.numel() * output.element_size()
+        self._queue.outputs.resize(size * slots)
+        whole = torch.frombuffer(self._queue.outputs.map(present=True), dtype=torch.uint8)
+        self.outputs = whole
+        for slot, part in enumerate(whole.view(slots, size)):
+            self._free.append(Buffer(slot, part.view(output.dtype).view(output.shape)))
+        announce_outputs(self._view.control, output, slots, self._pool[0].shape[0])
+
+    def reserve(self) -> Buffer:
+        """The next free slot; only when there is none is the frontend asked, in one system call for many."""
+        try:
+            return self._free.popleft()
+        except IndexError:
+            pass
+        with self._reserving:
+            while not self._free:  # another thread may have asked while this one waited for the lock
+                if not self._poll_freed(self._timeout_ms):
+                    raise BenchError(f"the frontend freed no output slot for {self._timeout_ms / 1000:g} s")
+                for _ in range(os.eventfd_read(self._queue.slots_freed.fd)):
+                    buffer = self._announced.popleft()
+                    if buffer is not None:
+                        self._free.append(buffer)
+            return self._free.popleft()
+
+    def respond(self, index: int, buffer: Buffer | None) -> None:
+        """The entry, then the count; under a lock, since the order of entries is the order of freeing."""
+        with self._responding:
+            position = self._answered
+            self._answered = position + 1
+            self._view.response_indexes[position] = index
+            if buffer is not None:
+                self._view.response_slots[position] = buffer.slot
+            self._announced.append(buffer)
+            os.eventfd_write(self._queue.response_ready.fd, 1)
+
+    def close(self) -> None:
+        """Nothing is held that the end of the process does not free."""

@@ -1,0 +1,172 @@
+"""queue=torch: PyTorch's way, `torch.multiprocessing.Queue` with a fresh tensor for each request.
+
+Every request is a new block of shared memory and a file descriptor, so what is in flight is
+bounded by bytes: on a full /dev/shm the queue's own thread would lose the item and say nothing.
+"""
+
+import os
+import queue
+import resource
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.context import BaseContext
+from threading import BoundedSemaphore
+from time import perf_counter_ns as now
+from typing import TYPE_CHECKING, Any
+
+from bench.errors import BenchError
+from bench.queues.base import Buffer
+from bench.queues.digest import DigestBook, announce_outputs, output_plan
+from bench.queues.memory import ANSWERED, BoardView
+from bench.stamps import COMPLETED, WIDTH
+
+if TYPE_CHECKING:
+    import torch
+
+_MOST_BYTES = 2 * 2**30
+_MOST_REQUESTS = 256  # a descriptor each, in both processes
+
+
+@dataclass(frozen=True)
+class TorchQueue:
+    """What both ends need; made by the supervisor, sent to the two processes."""
+
+    requests: Any
+    responses: Any
+    in_flight: int  # requests whose tensors may exist at the same time
+    timeout_s: float
+
+    @classmethod
+    def create(cls, context: BaseContext, payload_bytes: int, timeout_s: float) -> "TorchQueue":
+        """Two queues. Raises BenchError where /dev/shm has no room for two requests."""
+        shm = os.statvfs("/dev/shm")
+        free = shm.f_bavail * shm.f_frsize
+        room = min(_MOST_BYTES, free // 2) // payload_bytes
+        if room < 2 and free < 4 * payload_bytes:
+            raise BenchError(
+                f"queue=torch needs {4 * payload_bytes / 2**20:.0f} MiB of /dev/shm for two requests in flight, "
+                f"{free / 2**20:.0f} MiB are free. Give it more (docker run --shm-size=…), "
+                "lower batch_size, or set queue=shared_memory"
+            )
+        in_flight = max(2, min(_MOST_REQUESTS, room))
+        return cls(context.Queue(), context.Queue(), in_flight, timeout_s)
+
+    def client(self, view: BoardView, pool: "list[torch.Tensor]") -> "TorchClient":
+        """The frontend's end."""
+        return TorchClient(self, view, pool)
+
+    def server(self, view: BoardView, pool: "list[torch.Tensor]", _timeout_s: float) -> "TorchServer":
+        """The backend's end."""
+        return TorchServer(self, view, pool[0].shape[0])
+
+    def close(self) -> None:
+        """Close this process's ends."""
+        self.requests.close()
+        self.responses.close()
+
+
+def _prepare_process() -> None:
+    """Register how tensors travel, which no child inherits, and allow as many descriptors as the system does."""
+    import torch.multiprocessing
+
+    torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]  # torch
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+class TorchClient:
+    """The frontend's end."""
+
+    def __init__(self, ends: TorchQueue, view: BoardView, pool: "list[torch.Tensor]") -> None:
+        _prepare_process()
+        self._ends = ends
+        self._view = view
+        self._pool = pool
+        self._room = BoundedSemaphore(ends.in_flight)
+        self._next: tuple[int, torch.Tensor] | None = None
+        self._book: DigestBook | None = None
+
+    def prepare(self, index: int) -> None:
+        """A fresh clone in shared memory, made before the request is stamped as sent."""
+        if not self._room.acquire(timeout=self._ends.timeout_s):
+            raise BenchError(f"no answer for {self._ends.timeout_s:g} s while {self._ends.in_flight} requests wait")
+        fresh = self._pool[index % len(self._pool)].clone()
+        self._next = (index, fresh.share_memory_())  # type: ignore[no-untyped-call]  # torch
+
+    def send(self, index: int) -> None:
+        """PyTorch's message is (tensor, request_time); the time is in the board, its row is the index."""
+        if index < 0:
+            self._ends.requests.put((index, None))
+            return
+        self._ends.requests.put(self._next)
+        self._next = None
+
+    def receive(self, timeout_s: float) -> Sequence[int]:
+        """One answer; its tensor is dropped at once, and with it its descriptor."""
+        try:
+            index, output = self._ends.responses.get(timeout=timeout_s)
+        except queue.Empty:
+            return ()
+        if index >= 0:
+            self._view.stamps[index * WIDTH + COMPLETED] = now()
+            self._keep(index, output)
+            self._room.release()
+        self._view.control[ANSWERED] += 1
+        return (index,)
+
+    def _keep(self, index: int, output: "torch.Tensor") -> None:
+        import torch
+
+        if self._book is None:
+            self._book = DigestBook(output_plan(self._view.control), self._view.digests)
+        flat: Any = output.contiguous().flatten().view(torch.uint8).numpy()
+        self._book.keep(index, self._book.sources(memoryview(flat)))
+
+    def close(self) -> None:
+        """Leave the queues without waiting for what nobody will read."""
+        for end in (self._ends.requests, self._ends.responses):
+            end.cancel_join_thread()
+            end.close()
+
+
+class TorchServer:
+    """The backend's end."""
+
+    outputs: "torch.Tensor | None" = None  # nothing here outlives a request, so nothing can be registered
+
+    def __init__(self, ends: TorchQueue, view: BoardView, batch_size: int) -> None:
+        _prepare_process()
+        self._ends = ends
+        self._view = view
+        self._batch_size = batch_size
+        self._like: torch.Tensor | None = None
+
+    def receive(self, timeout_s: float) -> "Sequence[tuple[int, torch.Tensor | None]]":
+        """One request."""
+        try:
+            return (self._ends.requests.get(timeout=timeout_s),)
+        except queue.Empty:
+            return ()
+
+    def allocate(self, output: "torch.Tensor", slots: int) -> None:
+        """Nothing to make ahead: every answer is a fresh tensor. Tell the frontend its shape."""
+        import torch
+
+        self._like = torch.empty(output.shape, dtype=output.dtype, device="cpu")
+        announce_outputs(self._view.control, output, slots, self._batch_size)
+
+    def reserve(self) -> Buffer:
+        """A fresh tensor."""
+        import torch
+
+        assert self._like is not None, "allocate() comes first"
+        return Buffer(-1, torch.empty_like(self._like))
+
+    def respond(self, index: int, buffer: Buffer | None) -> None:
+        """The queue's own thread moves the tensor to shared memory and sends its descriptor."""
+        self._ends.responses.put((index, None if buffer is None else buffer.tensor))
+
+    def close(self) -> None:
+        """Let the queue's thread send what it still has; the frontend is there to read it."""
+        self._ends.responses.close()
+        self._ends.responses.join_thread()

@@ -1,0 +1,48 @@
+"""`python -m bench.report DIR [DIR…]`: the tables of sweeps and single runs, again from their records."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.errors import BenchError
+from bench.results.record import read_records
+from bench.results.tables import TABLES, write_tables
+from bench.results.text import printable
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write and print the tables of each directory; 2 if one of them has no records."""
+    parser = argparse.ArgumentParser(prog="python -m bench.report", description="Write tables again from records.")
+    parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="of a sweep or of a single run")
+    status = 0
+    for directory in parser.parse_args(arguments).directories:
+        try:
+            show(report(directory))
+        except (BenchError, OSError) as error:
+            print(printable(f"bench.report: {error}", sys.stderr.encoding), file=sys.stderr)
+            status = 2
+    return status
+
+
+def report(directory: Path) -> str:
+    """Write the tables of `directory`; return the summary and where the files are.
+
+    Raises:
+        BenchError: when it does not exist or holds no record that can be read.
+    """
+    if not directory.is_dir():
+        raise BenchError(f"{directory}: no such directory. Give the directory of a sweep or of a single run")
+    records, problems = read_records(directory)
+    if not records:
+        raise BenchError("\n".join([f"{directory}: no records there or one level below", *problems]))
+    return write_tables(directory) + "\n" + "".join(f"{directory / name}\n" for name in TABLES)
+
+
+def show(text: str) -> None:
+    """Print `text` on any terminal."""
+    print(printable(text, sys.stdout.encoding))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
