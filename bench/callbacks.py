@@ -6,7 +6,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from hydra.core.utils import JobReturn
+from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
@@ -55,8 +55,10 @@ class BenchCallback(Callback):
             _current.run_started(config)
 
     @_strict
-    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:  # noqa: ARG002
+    def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         """Write the tables of what there is."""
+        if job_return.status == JobStatus.FAILED:
+            traceback.print_exception(job_return._return_value)  # its public form raises it
         if _current is not None:
             _current.run_ended(config)
 

@@ -1,5 +1,6 @@
 """The task function of Hydra: one job is one run."""
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from bench import hydra_glue
 from bench.config import Settings
+
+log = logging.getLogger(__name__)
 
 hydra_glue.register()  # here, since a launcher's worker imports this module and nothing before it
 
@@ -29,5 +32,10 @@ def job(config: DictConfig) -> float | None:
     hydra = HydraConfig.get()
     number = hydra.job.num if hydra.mode == RunMode.MULTIRUN else None
     choices = {key: value for key, value in hydra.runtime.choices.items() if not key.startswith("hydra")}
-    record = run(settings, Path(hydra.runtime.output_dir), Job(number, choices), progress_of(settings))
+    try:
+        record = run(settings, Path(hydra.runtime.output_dir), Job(number, choices), progress_of(settings))
+    except OSError:
+        # A full disk, say: this run is lost, and the sweep's exit code tells; the next may have room.
+        log.exception("the run could not be recorded")
+        return None
     return record.metrics.get("throughput") if record.verdict.status == "valid" else None

@@ -107,8 +107,7 @@ def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
         with tempfile.TemporaryDirectory(prefix="bench-compile-", ignore_cleanup_errors=True) as fresh:
             yield fresh
         return
-    root = Path(settings.cache_dir) if settings.cache_dir else user_cache_path("inference-bench")
-    kept = root / "compile" / settings.cell
+    kept = cache_directory(settings) / "compile" / settings.cell
     kept.mkdir(parents=True, exist_ok=True)
     primed = kept / "primed"
     with FileLock(kept / "lock", timeout=settings.stall_timeout_s):
@@ -116,6 +115,11 @@ def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
             _prime(settings, directory, str(kept))
             primed.touch()
     yield str(kept)
+
+
+def cache_directory(settings: Settings) -> Path:
+    """Where what is worth keeping between sweeps lies."""
+    return Path(settings.cache_dir) if settings.cache_dir else user_cache_path("inference-bench")
 
 
 def _prime(settings: Settings, directory: Path, cache: str) -> None:

@@ -6,6 +6,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from bench.calibration import harness_overhead_us
 from bench.config import Settings
 from bench.measure import Outcome, Progress, measure
 from bench.results.checks import judge
@@ -56,13 +57,17 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
 def _verdict(settings: Settings, outcome: Outcome, backend: dict[str, Any]) -> Verdict:
     if outcome.failure is not None:
         return Verdict("failed", [str(outcome.failure)], [])
-    return judge(settings, outcome.stamps, backend, outcome.digests, outcome.plan)
+    overhead_us = harness_overhead_us(settings)
+    return judge(settings, outcome.stamps, backend, outcome.digests, outcome.plan, overhead_us)
 
 
 def _metrics(settings: Settings, outcome: Outcome) -> dict[str, float]:
     """All that is known; of a failed run, too, what was measured before it failed."""
     metrics = run_metrics(outcome.stamps, settings.batch_size, settings.warmup_iters)
     metrics.update(outcome.report.get("metrics", {}))
+    overhead_us = harness_overhead_us(settings)
+    if overhead_us is not None:
+        metrics["harness_overhead_us"] = overhead_us
     measured = outcome.stamps[1 + settings.warmup_iters :]
     answered = measured[measured[:, COMPLETED] > 0]
     if len(answered):

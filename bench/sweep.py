@@ -97,6 +97,9 @@ class Sweep:
 
             print(describe(self.cells, checked, self.total))
             sys.exit(0)
+        from bench.calibration import calibrate
+
+        calibrate(self.cells)
 
     def run_started(self, config: DictConfig) -> None:
         """Show which run begins."""
@@ -106,12 +109,16 @@ class Sweep:
 
     def run_ended(self, config: DictConfig) -> None:
         """Show how it went, and write the tables of all runs so far."""
-        from bench.results.record import read_record
+        from bench.results.record import RecordError, read_record
         from bench.results.tables import write_tables
 
         number = 1 if self.is_single else int(config.hydra.job.num) + 1
         directory = Path(config.hydra.runtime.output_dir)
-        self.progress.run_finished(number, _result(read_record(directory)), time.monotonic() - self._started)
+        try:
+            result = _result(read_record(directory))
+        except RecordError as error:
+            result = f"LOST: {error}"
+        self.progress.run_finished(number, result, time.monotonic() - self._started)
         if not self.is_single:
             write_tables(self.directory, expected=self.total)
 
@@ -125,17 +132,21 @@ class Sweep:
         self._write(interrupted=False)
         write_cumulative(self.output_dir)
         records, problems = read_records(self.directory)
+        if self.is_single and records:
+            _print_metrics(records[0])
         good = [record for record in records if record.verdict.status == "valid"]
         return 0 if len(good) == self.total and not problems else 1
 
     def interrupted(self) -> None:
         """A signal ended the sweep: write the tables of what there is."""
+        from bench.results.cumulative import write_cumulative
         from bench.results.record import read_records
 
         self.progress.close()
         self._remove_fetched()
         if self.directory.is_dir() and read_records(self.directory)[0]:
             self._write(interrupted=True)
+            write_cumulative(self.output_dir)
         print("bench: interrupted", file=sys.stderr)
 
     def _write(self, *, interrupted: bool) -> None:
@@ -185,3 +196,12 @@ def _result(record: "Record") -> str:
         return f"{record.verdict.status.upper()}: {record.reasons[0]}"
     metrics = record.metrics
     return f"{metrics['throughput']:.4g} samples/s, average latency {metrics['average_latency']:.4g} s"
+
+
+def _print_metrics(record: "Record") -> None:
+    """Everything that a single run measured."""
+    from bench.results.text import significant
+
+    print()
+    for name, value in record.metrics.items():
+        print(f"{name:<32}{significant(value, 6)}")

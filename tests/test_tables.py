@@ -150,11 +150,13 @@ def test_several_machines_are_said(tmp_path: Path) -> None:
     assert "- b, C, Some GPU; torch 2.9 (1 run)" in markdown
 
 
-def test_failed_run_without_environment_is_no_second_machine(tmp_path: Path) -> None:
-    """A run that failed before it knew where it was raises no alarm."""
-    lost = make_record({"repeat": 1}, status="failed", reasons=["x"], environment={})
-    write_sweep(tmp_path, make_record(), lost)
-    assert "do not compare" not in write_tables(tmp_path)
+def test_failed_run_that_knows_less_is_no_second_machine(tmp_path: Path) -> None:
+    """A run that failed before it knew all of where it was raises no alarm, alone it is placed."""
+    lost = make_record({"repeat": 1}, status="failed", reasons=["x"], environment={"hostname": "host"})
+    write_sweep(tmp_path / "both", make_record(), lost)
+    assert "do not compare" not in write_tables(tmp_path / "both")
+    write_sweep(tmp_path / "alone", lost)
+    assert "Measured on:\n\n- host\n" in write_tables(tmp_path / "alone")
 
 
 def test_burst_is_explained_only_where_it_was(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ from bench.stamps import COMPLETED, WIDTH
 if TYPE_CHECKING:
     import torch
 
+_CHUNK = 256  # messages taken at once, so that a backlog needs no memory of the process that reads it
+
 
 @dataclass(frozen=True)
 class SharedMemoryQueue:
@@ -61,6 +63,7 @@ class SharedMemoryClient:
         self._view = view
         self._sent = 0
         self._received = 0
+        self._pending = 0  # announced, and not yet received
         self._poll = queue.response_ready.poller()
         self._book: DigestBook | None = None
         self._sources: list[list[tuple[int, int, memoryview]]] = []
@@ -75,13 +78,16 @@ class SharedMemoryClient:
         os.eventfd_write(self._queue.request_ready.fd, 1)
 
     def receive(self, timeout_s: float) -> Sequence[int]:
-        """All answers that have arrived; their slots are free again when this returns."""
-        if not self._poll(timeout_s * 1000):
-            return ()
-        arrived = os.eventfd_read(self._queue.response_ready.fd)
+        """Answers that have arrived; their slots are free again when this returns."""
+        if not self._pending:
+            if not self._poll(timeout_s * 1000):
+                return ()
+            self._pending = os.eventfd_read(self._queue.response_ready.fd)
+        arrived = min(self._pending, _CHUNK)
+        self._pending -= arrived
         start, self._received = self._received, self._received + arrived
         indexes = self._view.response_indexes[start : self._received].tolist()
-        completed = now()  # all of them have left the queue at once
+        completed = now()  # they have left the queue together
         slots = self._view.response_slots[start : self._received].tolist()
         stamps, sources = self._view.stamps, self._sources
         keep = (self._book or self._open_outputs()).keep
@@ -114,6 +120,7 @@ class SharedMemoryServer:
         self._pool = pool
         self._timeout_ms = timeout_s * 1000
         self._received = 0
+        self._pending = 0  # announced, and not yet received
         self._answered = 0
         self._poll = queue.request_ready.poller()
         self._poll_freed = queue.slots_freed.poller()
@@ -124,10 +131,13 @@ class SharedMemoryServer:
         self.outputs: torch.Tensor | None = None  # all slots, for registration as pinned memory
 
     def receive(self, timeout_s: float) -> "Sequence[tuple[int, torch.Tensor | None]]":
-        """All requests that have arrived, each with a view of its payload."""
-        if not self._poll(timeout_s * 1000):
-            return ()
-        arrived = os.eventfd_read(self._queue.request_ready.fd)
+        """Requests that have arrived, each with a view of its payload."""
+        if not self._pending:
+            if not self._poll(timeout_s * 1000):
+                return ()
+            self._pending = os.eventfd_read(self._queue.request_ready.fd)
+        arrived = min(self._pending, _CHUNK)
+        self._pending -= arrived
         start, self._received = self._received, self._received + arrived
         pool, size = self._pool, len(self._pool)
         return [

@@ -15,6 +15,7 @@ from bench.stamps import COMPLETED, SENT, STAMPS
 _CANNOT_CHECK = 10  # references of different payloads must differ by more than so many tolerances
 _SHORT_NS = 1_000_000_000
 _FEW = 30
+_OVERHEADS = 20  # of the harness, that a request must take to be more than the harness
 
 
 def judge(
@@ -23,10 +24,17 @@ def judge(
     backend: Mapping[str, Any],
     digests: bytes | None,
     plan: DigestPlan | None,
+    overhead_us: float | None = None,
 ) -> Verdict:
-    """The verdict on a run that ended by itself. `digests` holds the kept bytes of every answer."""
+    """The verdict on a run that ended by itself.
+
+    Args:
+        digests: the kept bytes of every answer.
+        overhead_us: what the harness costs for each request, where it was calibrated.
+    """
     reasons = [*_counted(stamps), *_ordered(stamps), *_as_asked(settings, backend)]
-    warnings = _short(stamps[1 + settings.warmup_iters :])
+    measured = stamps[1 + settings.warmup_iters :]
+    warnings = [*_short(measured), *_harness(measured, overhead_us)]
     if settings.verify and digests is not None and plan is not None and "references" in backend:
         wrong, doubts = check_answers(digests, plan, str(backend["output_dtype"]), backend["references"], len(stamps))
         reasons += wrong
@@ -92,6 +100,20 @@ def _short(measured: Stamps) -> list[str]:
     if len(answered) < _FEW:
         warnings.append(f"short: fewer than {_FEW} measured requests")
     return warnings
+
+
+def _harness(measured: Stamps, overhead_us: float | None) -> list[str]:
+    """A run in which the harness is no small part of what a request costs."""
+    answered = measured[measured[:, COMPLETED] > 0]
+    if overhead_us is None or not len(answered):
+        return []
+    each_us = int(answered[:, COMPLETED].max() - answered[:, SENT].min()) / len(answered) / 1e3
+    if each_us >= _OVERHEADS * overhead_us:
+        return []
+    return [
+        f"measures the harness: a request took {each_us:.3g} µs, less than {_OVERHEADS} times the "
+        f"{overhead_us:.3g} µs that the harness itself costs"
+    ]
 
 
 def check_answers(

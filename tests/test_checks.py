@@ -1,0 +1,238 @@
+"""Each reason for an invalid run and each warning, provoked one by one."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from make_records import make_record
+
+from bench.config import Settings
+from bench.queues.digest import DigestPlan
+from bench.results.checks import judge
+from bench.results.metrics import Stamps
+from bench.results.record import Verdict
+from bench.stamps import COMPLETED, COMPUTE_END, H2D_START, INTENDED, SENT, STAMPS, WIDTH
+
+ROWS = 5
+PLAN = DigestPlan.of(numel=8, itemsize=4, rows=2)
+VALUES = [[float(8 * payload + k) for k in range(PLAN.elements)] for payload in range(4)]
+SHORT = ["short: the measured window took less than 1 s", "short: fewer than 30 measured requests"]
+
+
+def settings(**changes: Any) -> Settings:
+    given = {"num_iters": ROWS - 1, "batch_size": 2, "compile": False, "device.name": "cpu"} | changes
+    return Settings.from_mapping(make_record(given).settings)
+
+
+def stamps(rows: int = ROWS, apart_ns: int = 100) -> Stamps:
+    return np.array([[10**9 + apart_ns * row + column for column in range(WIDTH)] for row in range(rows)])
+
+
+def answers(rows: int = ROWS) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """The kept elements of right answers, as they lie in shared memory."""
+    kept = np.zeros((rows, PLAN.stride), dtype=np.float32)
+    kept[:, : PLAN.elements] = [VALUES[row % 4] for row in range(rows)]
+    return kept
+
+
+def backend(**changes: Any) -> dict[str, Any]:
+    """What a backend says that ran what `settings()` asks for."""
+    return {
+        "device": "cpu",
+        "dtype": "float32",
+        "input_shape": [2, 3, 250, 250],
+        "output_dtype": "float32",
+        "compiled": False,
+        "compilations": 0,
+        "compilations_in_window": 0,
+        "stream_layout": "pipelined",
+        "compute_threads": 4,
+        "buffers": 8,
+        "intraop_threads": 1,
+        "references": {"values": VALUES, "rtol": 1e-4, "atol": 5e-3},
+    } | changes
+
+
+def verdict(
+    given: Settings | None = None,
+    rows: Stamps | None = None,
+    said: dict[str, Any] | None = None,
+    kept: np.ndarray[Any, np.dtype[np.float32]] | None = None,
+) -> Verdict:
+    digests = (answers() if kept is None else kept).tobytes()
+    return judge(given or settings(), stamps() if rows is None else rows, said or backend(), digests, PLAN)
+
+
+def test_a_good_run_is_valid() -> None:
+    """Nothing is held against it but that it was short, and a long one has not even that."""
+    assert verdict() == Verdict("valid", [], SHORT)
+    long = settings(num_iters=30)
+    assert verdict(long, stamps(31, apart_ns=10**8), kept=answers(31)) == Verdict("valid", [], [])
+
+
+@pytest.mark.parametrize(("rows", "apart_ns", "warning"), [(31, 10**6, SHORT[0]), (30, 10**9, SHORT[1])])
+def test_short_window_and_few_requests_are_warned_of_apart(rows: int, apart_ns: int, warning: str) -> None:
+    """30 requests in 30 ms, and 29 in 29 s."""
+    assert verdict(settings(num_iters=rows - 1), stamps(rows, apart_ns), kept=answers(rows)).warnings == [warning]
+
+
+def test_warm_up_requests_do_not_make_a_short_window_long() -> None:
+    """Of 31 requests 20 are warm-up, so fewer than 30 were measured."""
+    given = settings(num_iters=10, warmup_iters=20)
+    assert verdict(given, stamps(31, 10**9), kept=answers(31)).warnings == [SHORT[1]]
+
+
+def test_request_without_an_answer_makes_a_run_invalid() -> None:
+    """One of five was never answered."""
+    rows = stamps()
+    rows[3, COMPLETED] = 0
+    found = verdict(rows=rows)
+    assert found.status == "invalid"
+    assert found.reasons == ["5 requests were due, 5 were sent and 4 answered"]
+
+
+@pytest.mark.parametrize("column", [k for k in range(1, WIDTH) if k != SENT])
+def test_stamp_that_goes_back_in_time_makes_a_run_invalid(column: int) -> None:
+    """Whichever stamp it is, it is named, with its request."""
+    rows = stamps()
+    rows[2, column] = rows[2, column - 1] - 1
+    rows[4, column] = rows[4, column - 1] - 1
+    found = verdict(rows=rows)
+    assert found.status == "invalid"
+    assert found.reasons == [f"stamps out of order in 2 requests, first {STAMPS[column]} of request 2"]
+
+
+def test_request_sent_before_it_was_meant_to_be_is_out_of_order() -> None:
+    """A load pattern that sends early would flatter the latency."""
+    rows = stamps()
+    rows[1, INTENDED] = rows[1, SENT] + 1
+    assert verdict(rows=rows).reasons[0].startswith("stamps out of order in 1 requests")
+
+
+def test_stages_that_were_not_stamped_are_passed_over() -> None:
+    """The cold first request has no stages of its own."""
+    rows = stamps()
+    rows[0, H2D_START : COMPUTE_END + 1] = 0
+    assert verdict(rows=rows).status == "valid"
+
+
+@pytest.mark.parametrize("element", range(PLAN.elements))
+def test_one_wrong_element_of_one_answer_makes_a_run_invalid(element: int) -> None:
+    """Every kept element counts, and the message says which request, what came and what was due."""
+    kept = answers()
+    kept[3, element] += 1
+    found = verdict(kept=kept)
+    assert found.status == "invalid"
+    assert found.reasons == [
+        f"1 of 5 answers are wrong, first that to request 3: {24 + (element == 0):g} where 24 was due"
+    ]
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_answer_that_is_no_number_is_wrong(value: float) -> None:
+    """NaN compares as neither near nor far; it must not pass."""
+    kept = answers()
+    kept[:, 1] = value
+    assert verdict(kept=kept).reasons[0].startswith("5 of 5 answers are wrong")
+
+
+def test_answer_to_another_payload_is_wrong() -> None:
+    """All answers are right ones, each given to the next request."""
+    assert verdict(kept=np.roll(answers(), 1, axis=0)).reasons[0].startswith("5 of 5 answers are wrong")
+
+
+def test_rounding_is_not_wrong() -> None:
+    """An answer within the tolerance of its type passes; one just beyond does not."""
+    kept = answers()
+    kept[2, 0] += 5e-3 * VALUES[2][-1] * 0.9
+    assert verdict(kept=kept).status == "valid"
+    kept[2, 0] += 5e-3 * VALUES[2][-1] * 0.5
+    assert verdict(kept=kept).status == "invalid"
+
+
+@pytest.mark.parametrize("spread", [0.0, 1e-3])
+def test_references_too_alike_are_said_to_check_nothing(spread: float) -> None:
+    """If all payloads have the same answer, a wrong slot would go unseen; that is said and not passed over."""
+    values = [[1 + spread * payload] * PLAN.elements for payload in range(4)]
+    said = backend(references={"values": values, "rtol": 1e-4, "atol": 5e-3})
+    kept = answers()
+    kept[:, : PLAN.elements] = [values[row % 4] for row in range(ROWS)]
+    assert verdict(said=said, kept=kept) == Verdict(
+        "valid", [], [*SHORT, "answers could not be checked: different payloads have too similar answers"]
+    )
+
+
+def test_two_of_the_payloads_alike_are_enough_for_that_warning() -> None:
+    """Their two slots could be exchanged unseen, however much the others differ."""
+    values = [VALUES[0], VALUES[1], VALUES[1], VALUES[3]]
+    kept = answers()
+    kept[2] = kept[1]
+    said = backend(references={"values": values, "rtol": 1e-4, "atol": 5e-3})
+    assert verdict(said=said, kept=kept).warnings[len(SHORT) :] == [
+        "answers could not be checked: different payloads have too similar answers"
+    ]
+
+
+def test_one_payload_is_said_to_check_nothing() -> None:
+    """Every answer is the same then, and the warning says what to set."""
+    said = backend(references={"values": VALUES[:1], "rtol": 1e-4, "atol": 5e-3})
+    kept = answers()
+    kept[:] = kept[0]
+    (warning,) = verdict(settings(payloads=1), said=said, kept=kept).warnings[len(SHORT) :]
+    assert "with one payload" in warning
+    assert "Set payloads=4" in warning
+
+
+def test_backend_without_references_is_warned_of() -> None:
+    """verify=true without anything to compare with is no success."""
+    said = backend()
+    del said["references"]
+    assert verdict(said=said).warnings[len(SHORT) :] == ["answers were not checked: the backend gave no references"]
+
+
+def test_verify_off_checks_no_answer_and_warns_of_nothing() -> None:
+    """The user asked for it."""
+    kept = answers()
+    kept[:] = -1
+    assert verdict(settings(verify=False), kept=kept) == Verdict("valid", [], SHORT)
+
+
+@pytest.mark.parametrize(
+    ("asked", "key", "ran", "wanted"),
+    [
+        ({}, "dtype", "bfloat16", "float32"),
+        ({}, "input_shape", [1, 3, 250, 250], [2, 3, 250, 250]),
+        ({}, "compiled", True, False),
+        ({}, "stream_layout", "serial", "pipelined"),
+        ({}, "compute_threads", 1, 4),
+        ({"num_workers": 3}, "compute_threads", 4, 3),
+        ({"stream_layout.buffers_per_worker": 3}, "buffers", 8, 12),
+        ({}, "device", "cuda:0", "cpu"),
+        ({"device.name": "cuda", "device.index": 1}, "device", "cuda:0", "cuda:1"),
+        ({"stream_layout.intraop_threads": 2}, "intraop_threads", 1, 2),
+        ({}, "compilations_in_window", 1, 0),
+        ({}, "dtype", None, "float32"),
+    ],
+)
+def test_backend_that_ran_something_else_makes_a_run_invalid(
+    asked: dict[str, Any], key: str, ran: Any, wanted: Any
+) -> None:
+    """Whatever it attests that was not asked for is named, with what was."""
+    found = verdict(settings(**asked), said=backend(**{key: ran}))
+    assert found.status == "invalid"
+    assert f"the backend ran {key}={ran} where {wanted} was asked" in found.reasons
+
+
+def test_compile_that_compiled_nothing_makes_a_run_invalid() -> None:
+    """compile=true and an eager run must not stand in one table cell."""
+    asked = settings(compile=True)
+    assert verdict(asked, said=backend(compiled=True)).reasons == ["compile=true, but the compiler made no graph"]
+    assert verdict(asked, said=backend(compiled=True, compilations=1)).status == "valid"
+
+
+def test_all_reasons_are_told_at_once() -> None:
+    """An unanswered request, a wrong device and a wrong answer: three reasons."""
+    rows, kept = stamps(), answers()
+    rows[1, COMPLETED] = 0
+    kept[2] = 0
+    assert len(verdict(rows=rows, said=backend(device="meta"), kept=kept).reasons) == 3

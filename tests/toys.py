@@ -1,0 +1,176 @@
+"""Small models for `model=custom model._target_=toys.X`: one that works, and one for each way to go wrong.
+
+A fault happens in the backend process only, so that the preflight, which tries a model once, lets it pass.
+"""
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from bench.backend import layouts
+
+INPUT_SHAPE = "model.input_shape=[3,16,16]"
+
+
+class Net(nn.Module):
+    """A small convolutional network whose answers differ from payload to payload."""
+
+    def __init__(self, scale: float = 1.0) -> None:
+        super().__init__()
+        self.scale = scale
+        self.conv = nn.Conv2d(3, 8, 3)
+        self.head = nn.Linear(8 * 14 * 14, 10)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.scale * self.head(self.conv(x).relu().flatten(1))
+
+
+def in_backend() -> bool:
+    """Whether this is the backend of a run."""
+    return multiprocessing.current_process().name == "backend"
+
+
+class Faulty(Net):
+    """Does `fault` in forward pass number `at` of the backend.
+
+    The first is the cold request's and one primes each compute thread, so that with two of them the 4th is
+    that of the first request of the window (with warmup_iters=0). The last ones are for the references.
+    """
+
+    at = 6
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+        self.lock = threading.Lock()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend():
+            with self.lock:
+                self.passes += 1
+                is_due = self.passes == self.at
+            if is_due:
+                return self.fault(x)
+        return super().forward(x)
+
+    def fault(self, x: Tensor) -> Tensor:
+        raise RuntimeError("a fault of the toy")
+
+
+class RaisesAtOnce(Faulty):
+    """Raises for the cold first request."""
+
+    at = 1
+
+
+class RaisesInThread(Faulty):
+    """Raises in a compute thread in the middle of the window."""
+
+
+class RaisesInCheck(Faulty):
+    """Raises when the references are computed: after 1 cold, 2 priming and 8 measured passes."""
+
+    at = 12
+
+
+class RaisesForTwo(Net):
+    """Takes one sample at a time."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == 2:
+            raise RuntimeError("no room for 2 samples")
+        return super().forward(x)
+
+
+class Killed(Faulty):
+    """Is killed in the window, as by the kernel when memory runs out."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        os.kill(os.getpid(), signal.SIGKILL)
+        return x
+
+
+class KilledInLoad(Net):
+    """Is killed while it is built."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if in_backend():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+class KilledInWarmUp(Killed):
+    """Is killed while its threads are primed."""
+
+    at = 2
+
+
+class Exits(Faulty):
+    """Exits without a word, as a library may."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        os._exit(3)
+
+
+class Stalls(Faulty):
+    """Never answers one request, and has started a process of its own that would outlive it."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        subprocess.run(["sleep", "600"], check=True)
+        return x
+
+
+class WrongOnce(Faulty):
+    """Answers one request with another answer than is due."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        return Net.forward(self, x) + 1
+
+
+class NotANumberOnce(Faulty):
+    """Answers one request with NaN."""
+
+    def fault(self, x: Tensor) -> Tensor:
+        return torch.full_like(Net.forward(self, x), torch.nan)
+
+
+class Previous(layouts.Pipelined):
+    """A broken layout: its copy out takes the output of the frame before, like a wait left out."""
+
+    def start(self) -> None:
+        copy_out, before = self.engine.copy_out, []
+
+        def swapped(frame: Any) -> None:
+            before.append(frame.output)
+            frame.output = before[-2:][0]
+            copy_out(frame)
+
+        self.engine.copy_out = swapped  # type: ignore[method-assign]  # broken on purpose
+        super().start()
+
+
+class BreaksLayout(Net):
+    """A good model that puts a broken layout in the place of the pipelined one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if in_backend():
+            layouts.LAYOUTS["pipelined"] = type("Pipelined", (Previous,), {})
+
+
+class Slow(Net):
+    """Takes 50 ms in the backend, and leaves a file named after the backend's process id."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend():
+            Path(f"backend-{os.getpid()}").touch()
+            time.sleep(0.05)
+        return super().forward(x)
