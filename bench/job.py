@@ -4,6 +4,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
+import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
@@ -23,17 +24,23 @@ def settings_of(config: DictConfig) -> Settings:
     return Settings.from_mapping(values)
 
 
+def compose(*overrides: str) -> Settings:
+    """Settings as the command line would make them, for tools and tests. Raises ConfigError."""
+    with hydra.initialize_config_dir(str(hydra_glue.conf_directory()), version_base="1.3"):
+        return settings_of(hydra.compose("config", list(overrides)))
+
+
 def job(config: DictConfig) -> float | None:
     """Run once; returns the throughput, for sweepers that optimize, or None for a run that does not count."""
     from bench.callbacks import progress_of
     from bench.run import Job, run
 
     settings = settings_of(config)
-    hydra = HydraConfig.get()
-    number = hydra.job.num if hydra.mode == RunMode.MULTIRUN else None
-    choices = {key: value for key, value in hydra.runtime.choices.items() if not key.startswith("hydra")}
+    own = HydraConfig.get()
+    number = own.job.num if own.mode == RunMode.MULTIRUN else None
+    choices = {key: value for key, value in own.runtime.choices.items() if not key.startswith("hydra")}
     try:
-        record = run(settings, Path(hydra.runtime.output_dir), Job(number, choices), progress_of(settings))
+        record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of(settings))
     except OSError:
         # A full disk, say: this run is lost, and the sweep's exit code tells; the next may have room.
         log.exception("the run could not be recorded")

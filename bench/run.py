@@ -11,6 +11,7 @@ from bench.config import Settings
 from bench.measure import Outcome, Progress, measure
 from bench.results.checks import judge
 from bench.results.metrics import run_metrics
+from bench.results.overlap import overlap_metrics
 from bench.results.record import Record, Verdict, write_record, write_requests
 from bench.stamps import COMPLETED, SENT, STAMPS
 from bench.telemetry.environment import environment
@@ -73,6 +74,8 @@ def _metrics(settings: Settings, outcome: Outcome) -> dict[str, float]:
     if len(answered):
         window = int(answered[:, SENT].min()), int(answered[:, COMPLETED].max())
         metrics.update(means(outcome.samples, *window))
+        if str(outcome.report.get("backend", {}).get("device", "")).startswith("cuda"):
+            metrics.update(overlap_metrics(answered))
     return metrics
 
 

@@ -2,6 +2,7 @@
 
 import gc
 import threading
+from itertools import islice
 from time import perf_counter_ns as now
 from time import sleep
 
@@ -58,6 +59,9 @@ class Frontend:
         """Send requests `first` to `first + count - 1` as `load` plans, and receive all their answers."""
         if not count:
             return
+        if load.in_flight is not None and not self._client.prepares:
+            self._exchange(first, count, load.in_flight)
+            return
         receiver = threading.Thread(target=self._receive, args=(count, load), name="receiver", daemon=True)
         receiver.start()
         self._send(first, count, load)
@@ -73,6 +77,23 @@ class Frontend:
                     raise BenchError(f"{list(answered)} arrived while the answer to control message {message} was due")
                 return
         raise BenchError(f"the backend did not act on control message {message} within {self._timeout_s:g} s")
+
+    def _exchange(self, first: int, count: int, in_flight: int) -> None:
+        """The closed loop in one thread: a hand-over to a sender thread would cost as much as the queue."""
+        stamps, send, receive = self._stamps, self._client.send, self._client.receive
+        due = iter(range(first, first + count))
+        for index in islice(due, in_flight):
+            row = index * WIDTH
+            stamps[row + INTENDED] = stamps[row + SENT] = now()
+            send(index)
+        while count > 0:
+            indexes = receive(_READ_S)
+            count -= len(indexes)
+            for answered, index in zip(indexes, due, strict=False):
+                row = index * WIDTH
+                stamps[row + INTENDED] = stamps[answered * WIDTH + COMPLETED]
+                stamps[row + SENT] = now()
+                send(index)
 
     def _send(self, first: int, count: int, load: Load) -> None:
         """The sender's loop: everything that costs time is done before the request is stamped."""

@@ -10,6 +10,9 @@ from bench.config import Load as LoadSettings
 class Load(Protocol):
     """A load pattern for one phase."""
 
+    in_flight: int | None
+    """Requests in flight, where an answer is what sends the next request, at once."""
+
     answered: Callable[[int], None] | None
     """Told the completion time (ns) of every answer, where the pattern depends on it."""
 
@@ -19,6 +22,8 @@ class Load(Protocol):
 
 class Burst:
     """All requests at once."""
+
+    in_flight: int | None = None
 
     answered: Callable[[int], None] | None = None
 
@@ -36,6 +41,7 @@ class Closed:
 
     def __init__(self, clients: int, timeout_s: float) -> None:
         self._clients = clients
+        self.in_flight: int | None = clients
         self._timeout_s = timeout_s
         self._completed: SimpleQueue[int] = SimpleQueue()
         self.answered: Callable[[int], None] | None = self._completed.put

@@ -28,6 +28,9 @@ class Buffer:
 class Client(Protocol):
     """The frontend's end."""
 
+    prepares: bool
+    """Whether `prepare` takes time, so that it should not hold up the receiving of answers."""
+
     def prepare(self, index: int) -> None:
         """Do what must be done before request `index` can be stamped as sent. May wait for room."""
 

@@ -77,6 +77,8 @@ def _prepare_process() -> None:
 class TorchClient:
     """The frontend's end."""
 
+    prepares = True
+
     def __init__(self, ends: TorchQueue, view: BoardView, pool: "list[torch.Tensor]") -> None:
         _prepare_process()
         self._ends = ends

@@ -1,0 +1,77 @@
+"""The same runs on a real CUDA device. `scripts/gpu_check` runs these; elsewhere they are skipped."""
+
+import json
+from pathlib import Path
+
+import pyarrow.parquet
+import pytest
+import torch
+
+from bench.backend import device as devices
+from bench.config import Settings
+from bench.job import compose
+from bench.measure import measure
+from bench.results.checks import judge
+from bench.results.overlap import overlap_metrics
+from bench.run import Job, run
+from bench.stamps import STAMPS
+
+pytestmark = [
+    pytest.mark.cuda,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here"),
+]
+
+
+def settings(tmp_path: Path, *overrides: str) -> Settings:
+    """ResNet-18 on small images."""
+    small = ["model.input_shape=[3,96,96]", "batch_size=4", "num_workers=3", "num_iters=60", "warmup_iters=3"]
+    return compose("device=cuda", "compile=false", f"cache_dir={tmp_path}/cache", *small, *overrides)
+
+
+@pytest.mark.parametrize("queue", ["shared_memory", "torch"])
+@pytest.mark.parametrize("layout", ["serial", "async", "pipelined"])
+def test_every_layout_and_queue_gives_right_answers_in_order(tmp_path: Path, layout: str, queue: str) -> None:
+    wanted = settings(tmp_path, f"stream_layout={layout}", f"queue={queue}")
+    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    assert record.verdict.status == "valid", record.reasons
+    assert record.backend["device"] == "cuda:0"
+    table = pyarrow.parquet.read_table(tmp_path / "requests.parquet").to_pandas()
+    measured = table[table.phase == "measured"]
+    columns = [f"{name}_ns" for name in STAMPS]
+    assert (measured[columns].diff(axis=1).iloc[:, 1:] >= 0).all().all(), "the device's own times keep the order"
+    assert (measured.compute_end_ns > measured.compute_start_ns).all(), "a forward pass takes time on the device"
+
+
+def test_a_captured_graph_answers_like_the_module(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, "stream_layout.cuda_graph=true")
+    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    assert record.verdict.status == "valid", record.reasons
+
+
+def test_a_compiled_model_with_the_compilers_own_graphs_is_right(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, "compile=true", "compile_mode=reduce-overhead", "num_workers=2")
+    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    assert record.verdict.status == "valid", record.reasons
+    assert record.backend["compilations_in_window"] == 0
+
+
+def test_gpu_utilization_is_sampled(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, "num_iters=400", "batch_size=32")
+    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    assert "gpu_util" in record.metrics
+    assert json.loads((tmp_path / "metrics.json").read_text())["environment"]["gpu"]
+
+
+def test_shared_memory_is_pinned_in_place() -> None:
+    memory = torch.zeros(1 << 20, dtype=torch.uint8)
+    devices.pin(memory)
+    assert memory.is_pinned()
+
+
+def test_pipelined_copies_overlap_with_computing(tmp_path: Path) -> None:
+    wanted = settings(tmp_path, "batch_size=64", "model.input_shape=[3,224,224]")
+    outcome = measure(wanted, tmp_path, lambda _phase, _answered: None)
+    assert outcome.failure is None
+    backend = outcome.report["backend"]
+    assert judge(wanted, outcome.stamps, backend, outcome.digests, outcome.plan).status == "valid"
+    assert overlap_metrics(outcome.stamps[4:])["copy_overlap"] > 0
