@@ -9,7 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
@@ -45,13 +45,11 @@ class Child:
     def end(self, grace_s: float) -> None:
         """End it and whatever it started, after `grace_s` in which it may end by itself."""
         self.process.join(grace_s)
-        for kill in (os.killpg, os.kill):  # the group first; before it has one, the process
-            try:
-                kill(self.process.pid or 0, signal.SIGKILL)
-            except ProcessLookupError:
-                continue
-            except PermissionError:
-                break
+        assert self.process.pid is not None, "a Child has been started"
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)  # the compiler's workers, too
+        if self.process.exitcode is None:  # maybe killed before it had a group of its own
+            self.process.kill()
         self.process.join(_END_S)
         self.connection.close()
 
@@ -179,11 +177,10 @@ class Watch:
 
     def _listen(self) -> bool:
         """Handle what children say, or the lack of it for one tick; whether anything was said."""
-        pair = (self.frontend, self.backend)
-        by_connection = {made.connection: made for made in pair}
-        sentinels = [made.process.sentinel for made in pair if not made.done]
-        fired = wait([*by_connection, *sentinels], _TICK_S)
-        for made in pair:
+        # One that is done may end when it likes.
+        busy = [made for made in (self.frontend, self.backend) if not made.done]
+        fired = wait([end for made in busy for end in (made.connection, made.process.sentinel)], _TICK_S)
+        for made in busy:
             if made.connection in fired or made.process.sentinel in fired:
                 # A child's last words come before its death is told.
                 while made.connection.poll(0):

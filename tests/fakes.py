@@ -67,7 +67,7 @@ class FakeStream(Agent):
 class FakeEvent:
     """An event of `torch.cuda`: a place in a stream."""
 
-    def __init__(self, device: "FakeDevice", *, enable_timing: bool) -> None:
+    def __init__(self, device: "FakeDevice", *, enable_timing: bool = False) -> None:
         self._device = device
         self._timing = enable_timing
         self._stream: FakeStream | None = None
@@ -159,9 +159,9 @@ class FakeDevice:
         """A stream that is ordered with no other."""
         return FakeStream(f"stream {next(self._numbers)}")
 
-    def Event(self, enable_timing: bool = False) -> FakeEvent:
+    def Event(self, **options: bool) -> FakeEvent:
         """An event, not yet recorded."""
-        return FakeEvent(self, enable_timing=enable_timing)
+        return FakeEvent(self, **options)
 
     @contextmanager
     def stream(self, stream: FakeStream) -> Iterator[None]:
@@ -257,7 +257,7 @@ class FakeServer:
 
     def __init__(self, device: FakeDevice, requests: int, slots: int, *, pageable: bool, timeout_s: float) -> None:
         self._device = device
-        self._requests = requests
+        self._requests = self._left = requests
         self._timeout_s = timeout_s
         self._next = 0
         self._random = Random(0)
@@ -289,9 +289,11 @@ class FakeServer:
         value = self._device.read(buffer.tensor)  # type: ignore[arg-type]  # a fake tensor
         sleep(self._random.choice((0, 0, 1e-4)))  # let the threads meet in different orders
         self._free.put(buffer)
-        self.answers[index] = value
-        if len(self.answers) == self._requests:
-            self.finished.set()
+        with self._device.lock:
+            self.answers[index] = value
+            self._left -= 1
+            if self._left == 0:
+                self.finished.set()
 
     def close(self) -> None:
         """Nothing is held."""

@@ -172,11 +172,15 @@ def test_two_processes_make_one_download(tmp_path: Path, server: Server) -> None
     go, results = context.Barrier(2), context.SimpleQueue()
     arguments = (pretrained(tmp_path), address(server), go, results)
     children = [context.Process(target=_prepare_in_child, args=arguments) for _ in range(2)]
-    for child in children:
-        child.start()
-    for child in children:
-        child.join(60)
-        assert child.exitcode == 0
+    try:
+        for child in children:
+            child.start()
+        for child in children:
+            child.join(120)
+            assert child.exitcode == 0
+    finally:
+        for child in children:
+            child.kill()
     assert sorted([results.get(), results.get()]) == [False, True]
     assert server.gets == 1
 

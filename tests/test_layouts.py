@@ -4,7 +4,7 @@ import itertools
 import queue
 import threading
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -20,8 +20,9 @@ from bench.backend import layouts
 from bench.backend.device import CudaGraph, Eager
 from bench.backend.layouts import LAYOUTS, Engine, Forward, Frame, Layout, Pipelined
 from bench.queues.base import Buffer
-from bench.stamps import D2H_END, H2D_END, H2D_START, RECEIVED, REPLIED, WIDTH
+from bench.stamps import D2H_END, H2D_START, RECEIVED, REPLIED, WIDTH
 
+TIMEOUT_S = 30.0
 Mutation = Callable[[Frame], object]
 
 
@@ -102,11 +103,10 @@ def drive(
     forward: Callable[[FakeDevice], Forward] = FakeEager,
     mutate: Mutation | None = None,
     resolution_ns: int = 1,
-    timeout_s: float = 60.0,
 ) -> Run:
-    """Serve `requests` on a fake device as the backend does. A run that goes wrong ends after `timeout_s`."""
+    """Serve `requests` on a fake device as the backend does, until all are answered or a thread has failed."""
     device = FakeDevice(resolution_ns)
-    server = FakeServer(device, requests, slots, pageable=pageable, timeout_s=timeout_s)
+    server = FakeServer(device, requests, slots, pageable=pageable, timeout_s=TIMEOUT_S)
     stamps = memoryview(bytearray(requests * WIDTH * 8)).cast("q")
     failures: list[BaseException] = []
     numbers = itertools.count()
@@ -134,16 +134,16 @@ def drive(
             pins=pins,
             thread_state=nullcontext,
             failed=failed,
-            timeout_s=timeout_s,
+            timeout_s=TIMEOUT_S,
         )
         made = layout(engine, buffers)
         made.start()
         try:
             while burst := server.receive(0):
                 made.serve(burst)
-        except (queue.Empty, RuntimeError) as error:
+        except RuntimeError as error:  # the serial layout raises here
             failed(error)
-        server.finished.wait(timeout_s)
+        server.finished.wait(TIMEOUT_S)
         made.stop()
     return Run(device.faults, server.answers, failures, made, stamps)
 
@@ -227,8 +227,8 @@ def test_hand_over_between_threads_orders_only_what_its_sender_waited_for(waits:
 
     thread = threading.Thread(target=sender)
     thread.start()
-    hand_over.get(timeout=60)
-    thread.join(60)
+    hand_over.get(timeout=TIMEOUT_S)
+    thread.join(TIMEOUT_S)
     with device.stream(device.Stream()):
         shared.copy_(device.tensor("other"), non_blocking=True)
     assert bool(device.faults) is not waits
@@ -292,7 +292,7 @@ def test_pageable_requests_that_are_not_pinned_are_caught() -> None:
 def test_each_wait_is_needed(name: str, mark: int, verb: str, buffer: str) -> None:
     """A layout with one wait left out races, at that very buffer, and its first answer is wrong."""
     workers = 1 if name == "serial" else 2
-    run = drive(LAYOUTS[name], workers=workers, requests=10, mutate=deaf(mark, verb), timeout_s=1.0)
+    run = drive(LAYOUTS[name], workers=workers, requests=2, mutate=deaf(mark, verb))
     assert any(buffer in fault for fault in run.faults)
     assert run.answers[0] == ("answer to", None) if mark == 1 else run.answers[0] is None
 
@@ -308,27 +308,31 @@ class RecycledBeforeCopyOut(Pipelined):
 
 
 class RecycledAfterCompute(Pipelined):
-    """Broken on purpose: the reader takes frames in turn and asks nobody whether they are free."""
+    """Broken on purpose: a frame is free again as soon as its forward pass is queued."""
 
-    def serve(self, requests: Iterable[tuple[int, Any]]) -> None:  # type: ignore[override]  # any iterable will do
-        for index, host in requests:
-            frame = self.frames[index % len(self.frames)]
-            frame.index, frame.host = index, host
-            self.engine.copy_in(frame)
-            self._copied.put(frame)
+    def _compute(self, forward: Forward) -> None:
+        while (frame := self._copied.get()) is not None:
+            self.engine.compute(frame, forward)
+            self._free.put(frame)
+            self._computed.put(frame)
+
+    def _copy_out(self) -> None:
+        while (frame := self._computed.get()) is not None:
+            self.engine.copy_out(frame)
+            self.engine.respond(frame)
 
 
 @pytest.mark.parametrize("layout", [RecycledBeforeCopyOut, RecycledAfterCompute])
 @pytest.mark.parametrize("buffers", [1, 2])
 def test_frames_recycled_too_early_race(layout: type[Layout], buffers: int) -> None:
     """A frame used again before its answer has left is overwritten while it is read."""
-    run = drive(layout, buffers=buffers, slots=8, requests=20, timeout_s=1.0)
+    run = drive(layout, buffers=buffers, requests=2 * buffers + 1)
     assert any("writes input" in fault and "waiting for the read" in fault for fault in run.faults)
 
 
 def test_output_left_in_the_models_memory_races() -> None:
     """Without a copy into the frame, the next pass on that stream overwrites an answer on its way out."""
-    run = drive(Pipelined, workers=1, buffers=2, forward=Hasty, requests=20, timeout_s=1.0)
+    run = drive(Pipelined, workers=1, buffers=2, forward=Hasty, requests=20)
     assert any("writes the model's output" in fault for fault in run.faults)
 
 
@@ -344,7 +348,6 @@ def test_stamps_of_a_request_never_go_back(name: str, resolution_ns: int) -> Non
     for row in range(0, len(run.stamps), WIDTH):
         stages = run.stamps[row + H2D_START : row + REPLIED + 1].tolist()
         assert stages == sorted(stages)
-        assert 0 < run.stamps[row + RECEIVED] <= run.stamps[row + H2D_END] or resolution_ns > 1
         assert stages[0] > 0
 
 
@@ -398,6 +401,12 @@ class HostServer:
         self.answers: dict[int, list[float]] = {}
         self.finished = threading.Semaphore(0)
 
+    def receive(self, _timeout_s: float) -> list[tuple[int, torch.Tensor | None]]:
+        return []
+
+    def allocate(self, _output: torch.Tensor, _slots: int) -> None:
+        """Every answer is a fresh tensor."""
+
     def reserve(self) -> Buffer:
         return Buffer(0, torch.empty(2))
 
@@ -405,6 +414,9 @@ class HostServer:
         assert buffer is not None
         self.answers[index] = buffer.tensor.tolist()
         self.finished.release()
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class Plain:
@@ -428,7 +440,7 @@ def cpu_layout(name: str, requests: int) -> tuple[Layout, HostServer, "queue.Sim
     module: Any = torch.get_device_module("cpu")
     server, failures = HostServer(), queue.SimpleQueue[BaseException]()
     engine = Engine(
-        server,  # type: ignore[arg-type]  # only what a layout uses
+        server,
         module,
         memoryview(bytearray(requests * WIDTH * 8)).cast("q"),
         [Plain() for _ in range(1 if name == "serial" else 2)],
@@ -437,7 +449,7 @@ def cpu_layout(name: str, requests: int) -> tuple[Layout, HostServer, "queue.Sim
         pins=False,
         thread_state=torch.inference_mode,
         failed=failures.put,
-        timeout_s=60.0,
+        timeout_s=TIMEOUT_S,
     )
     layout = LAYOUTS[name](engine, 1)
     layout.start()
@@ -451,17 +463,16 @@ def test_cpu_reads_the_queues_own_memory(name: str) -> None:
     layout, server, failures = cpu_layout(name, len(payloads))
     layout.serve(list(enumerate(payloads)))
     for _ in payloads:
-        assert server.finished.acquire(timeout=60)
+        assert server.finished.acquire(timeout=TIMEOUT_S)
     layout.stop()
     forwards: Any = layout.engine.forwards
     assert sorted(p for forward in forwards for p in forward.seen) == sorted(p.data_ptr() for p in payloads)
     assert server.answers == {k: [k + 3.0, pytest.approx(k / 3 + 1.0)] for k in range(20)}
     assert failures.empty()
-    stamps = layout.engine.stamps.tolist()
-    assert all(
-        stamps[row + RECEIVED : row + REPLIED + 1] == sorted(stamps[row + RECEIVED : row + REPLIED + 1])
-        for row in range(0, len(stamps), WIDTH)
-    )
+    for row in range(0, len(layout.engine.stamps), WIDTH):
+        stages = layout.engine.stamps[row + RECEIVED : row + REPLIED + 1].tolist()
+        assert stages[0] > 0
+        assert stages == sorted(stages)
 
 
 @pytest.mark.parametrize("name", ["async", "pipelined"])
@@ -469,7 +480,7 @@ def test_an_exception_in_a_thread_is_told_with_its_traceback(name: str) -> None:
     """What a worker raises reaches `failed` whole, and the layout's threads still end."""
     layout, _, failures = cpu_layout(name, 1)
     layout.serve([(0, torch.tensor([-1.0]))])
-    error = failures.get(timeout=60)
+    error = failures.get(timeout=TIMEOUT_S)
     layout.stop()
     assert "in __call__" in "".join(traceback.format_exception(error))
     assert str(error) == "a negative payload"

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.backend import layouts
-
-INPUT_SHAPE = "model.input_shape=[3,16,16]"
+from bench.child import Link
 
 
 class Net(nn.Module):
@@ -30,7 +29,8 @@ class Net(nn.Module):
         self.head = nn.Linear(8 * 14 * 14, 10)
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.scale * self.head(self.conv(x).relu().flatten(1))
+        answer: Tensor = self.head(self.conv(x).relu().flatten(1))
+        return self.scale * answer
 
 
 def in_backend() -> bool:
@@ -61,7 +61,7 @@ class Faulty(Net):
                 return self.fault(x)
         return super().forward(x)
 
-    def fault(self, x: Tensor) -> Tensor:
+    def fault(self, _x: Tensor) -> Tensor:
         raise RuntimeError("a fault of the toy")
 
 
@@ -93,9 +93,9 @@ class RaisesForTwo(Net):
 class Killed(Faulty):
     """Is killed in the window, as by the kernel when memory runs out."""
 
-    def fault(self, x: Tensor) -> Tensor:
+    def fault(self, _x: Tensor) -> Tensor:
         os.kill(os.getpid(), signal.SIGKILL)
-        return x
+        raise AssertionError("still there")
 
 
 class KilledInLoad(Net):
@@ -116,30 +116,30 @@ class KilledInWarmUp(Killed):
 class Exits(Faulty):
     """Exits without a word, as a library may."""
 
-    def fault(self, x: Tensor) -> Tensor:
+    def fault(self, _x: Tensor) -> Tensor:
         os._exit(3)
 
 
 class Stalls(Faulty):
     """Never answers one request, and has started a process of its own that would outlive it."""
 
-    def fault(self, x: Tensor) -> Tensor:
+    def fault(self, _x: Tensor) -> Tensor:
         subprocess.run(["sleep", "600"], check=True)
-        return x
+        raise AssertionError("ten minutes later")
 
 
 class WrongOnce(Faulty):
     """Answers one request with another answer than is due."""
 
-    def fault(self, x: Tensor) -> Tensor:
-        return Net.forward(self, x) + 1
+    def fault(self, _x: Tensor) -> Tensor:
+        return Net.forward(self, _x) + 1
 
 
 class NotANumberOnce(Faulty):
     """Answers one request with NaN."""
 
-    def fault(self, x: Tensor) -> Tensor:
-        return torch.full_like(Net.forward(self, x), torch.nan)
+    def fault(self, _x: Tensor) -> Tensor:
+        return torch.full_like(Net.forward(self, _x), torch.nan)
 
 
 class Previous(layouts.Pipelined):
@@ -174,3 +174,38 @@ class Slow(Net):
             Path(f"backend-{os.getpid()}").touch()
             time.sleep(0.05)
         return super().forward(x)
+
+
+class CannotBeMade(Net):
+    """Its constructor raises."""
+
+    def __init__(self) -> None:
+        raise ValueError("cannot be made")
+
+
+def answer(number: int, link: Link) -> None:
+    """A child's body that answers."""
+    link.send("download", "half")
+    link.send("done", number + 1)
+
+
+def raise_key_error(_: object, _link: Link) -> None:
+    """A child's body that raises."""
+    raise KeyError("colour")
+
+
+def be_killed(_: object, _link: Link) -> None:
+    """A child's body that is killed."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave(_: object, _link: Link) -> None:
+    """A child's body that ends without a word."""
+    os._exit(3)
+
+
+def sleep_with_a_child(_: object, link: Link) -> None:
+    """A child's body that tells its own and its child's process id, and sleeps."""
+    child = subprocess.Popen(["sleep", "600"])
+    link.send("pids", [os.getpid(), child.pid])
+    child.wait()

@@ -121,7 +121,7 @@ class Engine:
         self.stamps[row + H2D_START] = now()
         marks[0].record()
         if self.copies:
-            frame.input.copy_(frame.host, non_blocking=True)
+            frame.input.copy_(frame.host, True)  # non_blocking
         else:
             frame.input = frame.host
         marks[1].record()
@@ -144,7 +144,7 @@ class Engine:
         marks[3].wait()
         self.stamps[row + D2H_START] = now()
         marks[4].record()
-        buffer.tensor.copy_(frame.output, non_blocking=True)
+        buffer.tensor.copy_(frame.output, True)  # non_blocking
         marks[5].record()
         marks[5].synchronize()
         self.stamps[row + D2H_END] = now()

@@ -3,7 +3,7 @@
 import torch
 
 from bench.backend import device as devices
-from bench.backend.checkpoints import prepare
+from bench.backend.checkpoints import locate
 from bench.backend.models import build
 from bench.child import Link
 from bench.config import Settings
@@ -15,7 +15,7 @@ def prime(task: tuple[Settings, str], link: Link) -> None:
     devices.use_compile_cache(cache)
     device = devices.find_device(settings.device)
     with devices.thread_state(device, devices.intraop_threads(settings)):
-        model, _ = build(settings, device, prepare(settings).path)
+        model, _ = build(settings, device, locate(settings))
         model.compile(mode=settings.compile_mode)
         example = torch.zeros(settings.payload_shape, dtype=getattr(torch, settings.model.dtype), device=device)
         if settings.model.channels_last:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from bench.backend import device as devices
-from bench.backend.checkpoints import prepare
+from bench.backend.checkpoints import locate
 from bench.backend.layouts import LAYOUTS, Engine, Forward, Layout
 from bench.backend.models import build
 from bench.backend.references import references
@@ -88,7 +88,7 @@ class Backend:
         stamps, row = self.view.stamps, index * WIDTH
         stamps[row + RECEIVED] = time.perf_counter_ns()
         self.link.send("phase", "load")
-        self.model, self.metrics = build(self.settings, self.device, prepare(self.settings).path)
+        self.model, self.metrics = build(self.settings, self.device, locate(self.settings))
         if self.settings.compile:
             self.link.send("phase", "compile")
             started = time.perf_counter()

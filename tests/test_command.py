@@ -1,0 +1,123 @@
+"""Single commands: help, what is imported, one run, and what is refused before anything starts."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import environment, rows
+from conftest import Start
+
+from bench.results.record import read_record
+
+
+def call(cwd: Path, *arguments: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, *flags, "-m", "bench", *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--help"], "== Config =="),
+        (["--cfg", "job"], "num_workers: 4"),
+        (["num_workers=3", "--cfg", "job"], "num_workers: 3"),
+        (["--info", "searchpath"], "Config search path"),
+    ],
+)
+def test_command_that_runs_nothing_is_light(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    """Help and configs come without torch, pandas or pyarrow, and leave nothing."""
+    done = call(tmp_path, *arguments, flags=("-X", "importtime"))
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert expected in done.stdout
+    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time")}
+    assert "hydra" in imported
+    assert not imported & {"torch", "pandas", "pyarrow", "torchvision"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_single_run_leaves_the_files_of_a_sweep(start: Start) -> None:
+    """Without -m: its record and tables in one directory, its metrics printed, its row in the cumulative tables."""
+    done = start("experiment=mine").wait()
+    assert done.code == 0, done.stderr
+    directory = done.directory
+    assert read_record(directory).job is None
+    assert {"metrics.json", "requests.parquet", "summary.md", "summary.csv", "runs.csv"} <= {
+        path.name for path in directory.iterdir()
+    }
+    for text in ("average_latency ", "throughput ", "summary.md"):
+        assert text in done.stdout
+    assert len(rows(done.outputs / "results" / "output.csv")) == 1
+    assert "| mine" in (done.outputs / "results" / "output_2_false.md").read_text("utf-8")
+
+
+def refused(start: Start, *overrides: str) -> str:
+    """What the command says of settings that it refuses: exit code 2, and nothing was made or started."""
+    command = start(*overrides)
+    done = command.wait()
+    assert done.code == 2, done.stderr
+    assert done.stdout == ""
+    assert not done.outputs.exists()
+    assert "Traceback" not in done.stderr
+    command.assert_all_gone()
+    return done.stderr
+
+
+def test_bad_values_of_all_cells_are_refused_at_once(start: Start) -> None:
+    """Four batch sizes, on both sides of -m with others: each key, value, range and next step in one message."""
+    said = refused(start, "batch_size=0,-1,1.5,abc", "-m", "compile=maybe,true", "num_iters=0", "+nonsense=1")
+    for value in ("0", "-1", "1.5", "abc"):
+        assert f"batch_size={value}: must be a whole number from 1 to 1048576. Set batch_size=1" in said
+    assert "compile=maybe: must be true or false. Set compile=true" in said
+    assert "num_iters=0: must be a whole number from 1 to" in said
+    assert "nonsense: no such key. Known here: batch_size, " in said
+    assert len(re.findall(r"compile=maybe", said)) == 1, "each problem once, however many cells have it"
+
+
+def test_good_cells_do_not_start_beside_a_bad_one(start: Start) -> None:
+    """The last of three cells is bad, and nothing runs."""
+    assert "batch_size=-5" in refused(start, "-m", "batch_size=1,2,-5")
+
+
+def test_unknown_models_and_targets_are_refused_with_close_names(start: Start) -> None:
+    """All cells' models are looked up, and every bad one is named before any run."""
+    said = refused(start, "-m", "model._target_=toys.Nett,nowhere.Net,toys.Net,toys.os,math.pi")
+    assert "model._target_=toys.Nett: " in said
+    assert "Close: Net" in said
+    assert "model._target_=nowhere.Net: No module named 'nowhere'" in said
+    assert "model._target_=toys.os: is a module, not a class" in said
+    assert "model._target_=math.pi: is a float, not a class" in said
+
+
+def test_unknown_torchvision_model_is_refused_with_close_names(start: Start) -> None:
+    """Likewise for torchvision's names."""
+    said = refused(start, "model=torchvision", "model.name=resnet19", "model._target_=null")
+    assert "model.name=resnet19: not a model of torchvision. Close: resnet18" in said
+
+
+def test_constructor_and_forward_that_fail_are_refused_together(start: Start) -> None:
+    """Two cells' models: one whose constructor raises, one that does not take the input."""
+    said = refused(start, "-m", "model._target_=toys.CannotBeMade,toys.Net", "model.input_shape=[4,16,16]")
+    assert "toys.CannotBeMade" in said
+    assert "its forward pass fails on an input of shape (1, 4, 16, 16)" in said
+
+
+def test_unknown_key_and_option_are_refused_by_name(tmp_path: Path) -> None:
+    """A key without + and a group's option are refused by Hydra, which names what there is."""
+    for arguments, words in (
+        (["nonsense=1"], ["nonsense"]),
+        (["model=resnet"], ["model/resnet", "resnet18", "resnet50"]),
+    ):
+        done = call(tmp_path, *arguments)
+        assert done.returncode != 0
+        for word in words:
+            assert word in done.stderr
+        assert list(tmp_path.iterdir()) == []
