@@ -168,6 +168,13 @@ class Settings:
         return 1 if self.stream_layout.name == "serial" else self.num_workers
 
     @property
+    def buffers(self) -> int:
+        """Requests that may be in flight within the backend."""
+        return self.compute_threads * (
+            self.stream_layout.buffers_per_worker if self.stream_layout.name == "pipelined" else 1
+        )
+
+    @property
     def payload_shape(self) -> tuple[int, ...]:
         """Shape of one request: `(batch_size, *input_shape)`."""
         return (self.batch_size, *self.model.input_shape)
@@ -259,24 +266,34 @@ def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:
 def _scalar(value: Any, hint: Any) -> Any:
     """`value` as exactly `hint`, or None where that would change its meaning."""
     if typing.get_origin(hint) is dict:
-        return dict(value) if isinstance(value, Mapping) else None
+        return dict(value) if isinstance(value, Mapping) and _recordable(value) else None
     if hint is bool or isinstance(value, bool):
         return value if hint is bool and isinstance(value, bool) else None
     if hint is int:
         return value if isinstance(value, int) else None
     if hint is float:
-        return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+        # Compared, not converted, first: NaN is not within, and a huge whole number is no float.
+        return float(value) if isinstance(value, (int, float)) and -1e300 < value < 1e300 else None
     if hint is str:
         text = str(value) if isinstance(value, (str, int, float)) else ""
         return text if text.strip() and text.isprintable() else None
     raise TypeError(f"no conversion to {hint}")
 
 
+def _recordable(value: Any) -> bool:
+    """Whether JSON can hold it and give it back."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and _recordable(one) for key, one in value.items())
+    if isinstance(value, (list, tuple)):
+        return all(map(_recordable, value))
+    return value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
+
+
 def _describe(hint: Any, limits: Limits) -> str:
     if isinstance(limits, Choice):
         return str(limits)
     noun = {int: "a whole number", float: "a number", bool: "true or false", str: "a printable text that is not empty"}
-    return noun.get(hint, "a mapping") + (f" {limits}" if limits else "")
+    return noun.get(hint, "a mapping of names to values that JSON can hold") + (f" {limits}" if limits else "")
 
 
 def _example(hint: Any, limits: Limits) -> str:
@@ -288,7 +305,9 @@ def _example(hint: Any, limits: Limits) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = "null" if value is None else str(value)
+    if isinstance(value, int) and abs(value) >= 10**80:  # Python refuses to write out more than 4300 digits
+        return "a number of more than 80 digits"
+    text = "null" if value is None else " ".join(str(value).split())
     return text if len(text) <= 80 else text[:77] + "..."
 
 

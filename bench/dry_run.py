@@ -17,7 +17,7 @@ def describe(cells: Sequence[Settings], checked: Sequence[Any], total: int) -> s
     rows = []
     for cell, values, found in zip(cells, flat, checked, strict=True):
         shared = Board(cell.requests, cell.payloads, cell.payload_bytes).size
-        frames = cell.compute_threads * cell.stream_layout.buffers_per_worker if found.device != "cpu" else 0
+        frames = cell.buffers if found.device != "cpu" else 0
         own = found.parameter_bytes + frames * cell.payload_bytes
         rows.append(
             [

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 _MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers must agree on it
 _LONGEST = 80
 _WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
-_WITH_VALUE |= {"--experimental-rerun"}
+_WITH_VALUE |= {"--cfg", "-c", "--experimental-rerun"}
 
 
 def register() -> None:
@@ -34,7 +34,7 @@ def new_moment() -> None:
 def path_name(name: object) -> str:
     """`name` as one component of a path; a name that had to be changed gets a hash, so that two stay two."""
     text = str(name)
-    safe = re.sub(r"[^\w.-]+", "_", text).strip(".")[:_LONGEST]
+    safe = re.sub(r"[^\w.-]+", "_", text, flags=re.ASCII).strip(".")[:_LONGEST]
     if safe == text:
         return safe
     return f"{safe}-{hashlib.sha256(text.encode()).hexdigest()[:8]}"

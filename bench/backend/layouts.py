@@ -12,7 +12,7 @@ next stage's stream waits for it. The host waits only once, for the answer to be
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from time import perf_counter_ns as now
 from typing import Any, Protocol
 
@@ -172,13 +172,14 @@ class Engine:
 class Layout:
     """One way to run the stages. `serve` is called with the requests that have just arrived."""
 
+    pipelines = False  # whether a worker may have more than one request in flight
     streams = 1  # the reader's, and one for each thread
 
     def __init__(self, engine: Engine, buffers_per_worker: int) -> None:
         self.engine = engine
         self.threads: list[threading.Thread] = []
         self.workers = len(engine.forwards)
-        self.frames = [engine.new_frame() for _ in range(self.workers * buffers_per_worker)]
+        self.frames = [engine.new_frame() for _ in range(self.workers * (buffers_per_worker if self.pipelines else 1))]
 
     def start(self) -> None:
         """Start the layout's threads; returns when each has run its forward pass once."""
@@ -191,6 +192,8 @@ class Layout:
         """End the threads, all requests having been answered."""
         for thread in self.threads:
             thread.join(self.engine.timeout_s)
+            if thread.is_alive():
+                raise BenchError(f"thread {thread.name} of the backend did not end in {self.engine.timeout_s:g} s")
 
     def _spawn(
         self, name: str, loop: Callable[..., None], *arguments: Any, prime: Callable[[], None] | None = None
@@ -275,6 +278,8 @@ class Async(Layout):
 class Pipelined(Layout):
     """Copy in, compute and copy out on threads and streams of their own; frames go round between them."""
 
+    pipelines = True
+
     def start(self) -> None:
         """A thread for each worker and one for copies out; copies in are made by the reader."""
         self._free: SimpleQueue[Frame] = SimpleQueue()
@@ -292,7 +297,10 @@ class Pipelined(Layout):
         free, put = self._free.get, self._copied.put
         for index, host in requests:
             stamps[index * WIDTH + RECEIVED] = now()
-            frame = free(timeout=timeout_s)
+            try:
+                frame = free(timeout=timeout_s)
+            except Empty:
+                raise BenchError(f"no request in flight was answered for {timeout_s:g} s") from None
             frame.index, frame.host = index, host
             engine.copy_in(frame)
             put(frame)

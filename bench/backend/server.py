@@ -100,6 +100,8 @@ class Backend:
                 f"model {self.settings.model.name} answers with {type(output).__name__}, not with a tensor. "
                 "Wrap it in a module whose forward returns the one tensor that a client gets"
             )
+        if output.is_complex():
+            raise BenchError(f"model {self.settings.model.name} answers with complex numbers. Use torch.view_as_real")
         self.output = output.contiguous().clone()
         self.server.allocate(self.output, self._slots())
         buffer = self.server.reserve()
@@ -142,6 +144,8 @@ class Backend:
             timeout_s=settings.stall_timeout_s,
         )
         layout = LAYOUTS[settings.stream_layout.name](engine, settings.stream_layout.buffers_per_worker)
+        if cuda:  # what was made here must be there before other threads' streams touch it
+            torch.cuda.current_stream(self.device).synchronize()
         layout.start()
         return layout
 

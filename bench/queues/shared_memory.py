@@ -9,6 +9,7 @@ cost one to receive, and no request waits for room.
 import os
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from threading import Lock
 from time import perf_counter_ns as now
@@ -169,19 +170,18 @@ class SharedMemoryServer:
 
     def reserve(self) -> Buffer:
         """The next free slot; only when there is none is the frontend asked, in one system call for many."""
-        try:
+        with suppress(IndexError):
             return self._free.popleft()
-        except IndexError:
-            pass
         with self._reserving:
-            while not self._free:  # another thread may have asked while this one waited for the lock
+            while True:  # another thread may be quicker, before this one has the lock and after
+                with suppress(IndexError):
+                    return self._free.popleft()
                 if not self._poll_freed(self._timeout_ms):
                     raise BenchError(f"the frontend freed no output slot for {self._timeout_ms / 1000:g} s")
                 for _ in range(os.eventfd_read(self._queue.slots_freed.fd)):
                     buffer = self._announced.popleft()
                     if buffer is not None:
                         self._free.append(buffer)
-            return self._free.popleft()
 
     def respond(self, index: int, buffer: Buffer | None) -> None:
         """The entry, then the count; under a lock, since the order of entries is the order of freeing."""

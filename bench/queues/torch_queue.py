@@ -39,8 +39,7 @@ class TorchQueue:
     @classmethod
     def create(cls, context: BaseContext, payload_bytes: int, timeout_s: float) -> "TorchQueue":
         """Two queues. Raises BenchError where /dev/shm has no room for two requests."""
-        shm = os.statvfs("/dev/shm")
-        free = shm.f_bavail * shm.f_frsize
+        free = _free_shm()
         room = min(_MOST_BYTES, free // 2) // payload_bytes
         if room < 2 and free < 4 * payload_bytes:
             raise BenchError(
@@ -63,6 +62,12 @@ class TorchQueue:
         """Close this process's ends."""
         self.requests.close()
         self.responses.close()
+
+
+def _free_shm() -> int:
+    """Bytes of /dev/shm that are free."""
+    shm = os.statvfs("/dev/shm")
+    return shm.f_bavail * shm.f_frsize
 
 
 def _prepare_process() -> None:
@@ -154,6 +159,12 @@ class TorchServer:
         """Nothing to make ahead: every answer is a fresh tensor. Tell the frontend its shape."""
         import torch
 
+        needed = self._ends.in_flight * output.numel() * output.element_size()
+        if needed > _free_shm():
+            raise BenchError(
+                f"queue=torch needs {needed / 2**20:.0f} MiB of /dev/shm for {self._ends.in_flight} answers in flight, "
+                f"{_free_shm() / 2**20:.0f} MiB are free. Give it more, or set queue=shared_memory"
+            )
         self._like = torch.empty(output.shape, dtype=output.dtype, device="cpu")
         announce_outputs(self._view.control, output, slots, self._batch_size)
 

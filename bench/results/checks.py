@@ -72,7 +72,7 @@ def _as_asked(settings: Settings, backend: Mapping[str, Any]) -> list[str]:
         "compiled": settings.compile,
         "stream_layout": settings.stream_layout.name,
         "compute_threads": settings.compute_threads,
-        "buffers": settings.compute_threads * settings.stream_layout.buffers_per_worker,
+        "buffers": settings.buffers,
         "compilations_in_window": 0,
     }
     if device != "auto":

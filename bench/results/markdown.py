@@ -1,5 +1,6 @@
 """summary.md: one sweep for a reader, in a terminal as well as on a forge. Pure."""
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -25,6 +26,7 @@ _NOTABLE = {  # settings worth a word where they are the same in all runs
     "device": "device.name",
     "num_iters": "num_iters",
 }
+_MOST_CELLS = 4  # named one by one in a note
 _MOST_NOTES = 20  # lines of one kind; all of them are in runs.csv
 
 
@@ -119,17 +121,23 @@ def _faults(record: Record) -> list[str]:
 
 
 def _notes(summary: Summary, texts: Callable[[Record], Sequence[str]]) -> list[str]:
-    """Each distinct text once, with the cells it was said of and of how many of their runs."""
-    places: dict[str, Counter[str]] = {}
+    """Each distinct text once, with the cells it was said of and of how many of their runs.
+
+    Texts that differ in their numbers only are one, shown with those of its first run.
+    """
+    places: dict[str, tuple[str, Counter[str]]] = {}
     for cell in summary.cells:
         for text in (text for record in cell.records for text in texts(record)):
-            places.setdefault(text, Counter())[_label(cell, summary)] += 1
-    return [f"{escaped(text)} – {_where(counts, summary)}" for text, counts in places.items()]
+            kind = re.sub(r"[\d.]+", "0", text)
+            places.setdefault(kind, (text, Counter()))[1][_label(cell, summary)] += 1
+    return [f"{escaped(text)} – {_where(counts, summary)}" for text, counts in places.values()]
 
 
 def _where(counts: Counter[str], summary: Summary) -> str:
     if len(counts) > 1 and len(counts) == len(summary.cells):
         return f"all cells ({_runs(counts.total())})"
+    if len(counts) > _MOST_CELLS:
+        return f"{len(counts)} of {len(summary.cells)} cells ({_runs(counts.total())})"
     return "; ".join(f"{escaped(label)} ({_runs(count)})" for label, count in counts.items())
 
 
