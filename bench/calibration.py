@@ -11,8 +11,8 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from bench.config import Model, Settings
-from bench.measure import cache_directory, measure
+from bench.config import Load, Model, Settings
+from bench.measure import cache_directory, measure, no_progress
 from bench.results.files import write_text
 from bench.results.metrics import run_metrics
 from bench.telemetry.environment import environment
@@ -55,14 +55,16 @@ def _measure(settings: Settings) -> float | None:
         dtype=settings.model.dtype,
         channels_last=False,
     )
+    requests = _REQUESTS if shared else max(10, min(_REQUESTS // 10, _BYTES // settings.payload_bytes))
     few = dataclasses.replace(
         settings,
         model=noop,
         batch_size=1 if shared else settings.batch_size,
         compile=False,
         stream_layout=dataclasses.replace(settings.stream_layout, cuda_graph=False),
-        load=dataclasses.replace(settings.load, name="burst", clients=None),
-        num_iters=_REQUESTS if shared else max(10, min(_REQUESTS // 10, _BYTES // settings.payload_bytes)),
+        load=Load("burst"),
+        num_iters=requests,
+        duration_s=None,
         warmup_iters=0,
         payloads=1,
         verify=False,
@@ -70,10 +72,10 @@ def _measure(settings: Settings) -> float | None:
         profile=False,
     )
     with tempfile.TemporaryDirectory(prefix="bench-calibration-") as directory:
-        outcome = measure(few, Path(directory), lambda _phase, _answered: None)
+        outcome = measure(few, Path(directory), no_progress)
     if outcome.failure is not None:
         return None
-    return run_metrics(outcome.stamps, few.batch_size, 0)["window"] / few.num_iters * 1e6
+    return run_metrics(outcome.stamps, few.batch_size, 0)["window"] / requests * 1e6
 
 
 def _key(settings: Settings) -> str:

@@ -4,15 +4,17 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
 from omegaconf import DictConfig
 
-from bench.config import Settings
 from bench.errors import BenchError
 from bench.sweep import Sweep
+
+if TYPE_CHECKING:
+    from bench.measure import Progress
 
 _Hook = TypeVar("_Hook", bound=Callable[..., None])
 _current: Sweep | None = None  # of this process; a launcher's workers have none
@@ -73,12 +75,11 @@ class BenchCallback(Callback):
         _end()
 
 
-def progress_of(settings: Settings) -> Callable[[str, int], None]:
+def progress_of_run() -> "Progress":
     """How a run tells its progress: to the sweep of this process, or to nobody."""
-    if _current is None:
-        return lambda _phase, _answered: None
-    progress, total = _current.progress, settings.requests
-    return lambda phase, answered: progress.update(phase, min(answered, total), total)
+    from bench.measure import no_progress
+
+    return no_progress if _current is None else _current.progress.update
 
 
 def interrupted(code: int) -> int:

@@ -10,7 +10,7 @@ import math
 import types
 import typing
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass
+from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from typing import Annotated, Any
 
 from bench.errors import ConfigError
@@ -83,10 +83,20 @@ class Queue:
 
 @dataclass(frozen=True)
 class Load:
-    """When requests are sent."""
+    """When requests are sent. Each pattern has its own keys; `bench.frontend.plan` makes the times of it."""
 
-    name: Annotated[str, Choice("burst", "closed")]
-    clients: Annotated[int | None, Range(1, 100_000)]
+    name: Annotated[str, Choice("burst", "closed", "constant", "poisson", "replay", "ramp")]
+    clients: Annotated[int | None, Range(1, 100_000)] = None
+    think_ms: Annotated[float, Range(0, 10**7)] = 0.0
+    rate: Annotated[float | None, Range(1e-3, 1e7)] = None
+    file: str | None = None
+    steps: list[dict[str, Any]] | None = None
+    random: bool = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether requests are sent at planned times, whatever became of those before."""
+        return self.name not in ("burst", "closed")
 
 
 @dataclass(frozen=True)
@@ -98,6 +108,13 @@ class Device:
 
 
 @dataclass(frozen=True)
+class Slo:
+    """What the user promises."""
+
+    latency_ms: Annotated[float | None, Range(1e-3, 10**7)]
+
+
+@dataclass(frozen=True)
 class Settings:
     """All that is asked of one run. Field for field the keys of `conf/config.yaml`."""
 
@@ -106,13 +123,15 @@ class Settings:
     queue: Queue
     load: Load
     device: Device
+    slo: Slo
     experiment: str
     batch_size: Annotated[int, Range(1, 2**20)]
     compile: bool
     compile_mode: Annotated[str, Choice("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")]
     compile_cache: Annotated[str, Choice("cold", "warm")]
     num_workers: Annotated[int, Range(1, 1024)]
-    num_iters: Annotated[int, Range(1, 10**8)]
+    num_iters: Annotated[int | None, Range(1, 10**8)]
+    duration_s: Annotated[float | None, Range(1e-3, 10**7)]
     warmup_iters: Annotated[int, Range(0, 10**8)]
     payloads: Annotated[int, Range(1, 65536)]
     repeat: Annotated[int, Range(0, 10**6)]
@@ -184,11 +203,6 @@ class Settings:
         """Size of one request's tensor."""
         return math.prod(self.payload_shape) * DTYPES[self.model.dtype]
 
-    @property
-    def requests(self) -> int:
-        """The cold first request, the warm-up requests and the measured ones."""
-        return 1 + self.warmup_iters + self.num_iters
-
 
 # Keys that change no number: they are no part of a cell's identity.
 NO_NUMBER = (
@@ -220,6 +234,7 @@ def _build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
         problems.append(f"{prefix.rstrip('.')}={_shown(values)}: must be a group of keys, not one value")
         return None
     hints = typing.get_type_hints(cls, include_extras=True)
+    optional = {item.name for item in fields(cls) if item.default is not MISSING}
     names = {item.name: "_target_" if item.name == "target" else item.name for item in fields(cls)}
     problems.extend(
         f"{prefix}{key}: no such key. Known here: {', '.join(sorted(names.values()))}"
@@ -228,6 +243,8 @@ def _build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
     converted = {}
     for name, key in names.items():
         if key not in values:
+            if name in optional:
+                continue
             problems.append(f"{prefix}{key}: missing. Set {prefix}{key}=VALUE")
         elif is_dataclass(hints[name]):
             converted[name] = _build(hints[name], values[key], f"{prefix}{key}.", problems)
@@ -251,9 +268,11 @@ def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:
         return None
     if typing.get_origin(hint) is list:
         if not isinstance(value, list) or not value:
-            problems.append(f"{key}={_shown(value)}: must be a list such as [3,250,250]")
+            example = "[3,250,250]" if typing.get_args(hint)[0] is int else "[{rate: 100, duration_s: 10}]"
+            problems.append(f"{key}={_shown(value)}: must be a list such as {example}")
             return None
-        item = Annotated[int, limits]
+        item = typing.get_args(hint)[0]
+        item = Annotated[item, limits] if limits else item
         return [_convert(f"{key}[{k}]", one, item, problems) for k, one in enumerate(value)]
     converted = _scalar(value, hint)
     if converted is None or (limits is not None and converted not in limits):
@@ -314,8 +333,14 @@ def _shown(value: Any) -> str:
 def _contradictions(s: Settings) -> list[str]:
     """Keys that are right one by one and wrong together."""
     problems = []
-    if s.load.name == "closed" and s.load.clients is None:
-        problems.append("load.clients=null: the closed load needs a whole number of clients. Set load.clients=1")
+    needed = {"closed": "clients", "constant": "rate", "poisson": "rate", "replay": "file", "ramp": "steps"}
+    key = needed.get(s.load.name)
+    if key is not None and getattr(s.load, key) is None:
+        problems.append(f"load.{key}=null: load={s.load.name} needs it. Set load.{key}=VALUE")
+    if s.num_iters is None and s.duration_s is None and s.load.name not in ("replay", "ramp"):
+        problems.append("num_iters=null, duration_s=null: nothing ends the load. Set num_iters=100 or duration_s=10")
+    if s.num_iters is None and s.load.name == "burst":
+        problems.append("num_iters=null: load=burst sends all requests at once. Set num_iters=100, or another load")
     if s.stream_layout.cuda_graph and s.compile:
         problems.append(
             "stream_layout.cuda_graph=true: only where compile=false. "

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from bench.config import Settings, flatten
+from bench.frontend.load import plan
 from bench.queues.memory import Board
 from bench.results.text import markdown_table, shown
 
@@ -16,7 +17,8 @@ def describe(cells: Sequence[Settings], checked: Sequence[Any], total: int) -> s
     header = [*axes, "model", "device", "requests", "shared memory (MiB)", "model and buffers (MiB)"]
     rows = []
     for cell, values, found in zip(cells, flat, checked, strict=True):
-        shared = Board(cell.requests, cell.payloads, cell.payload_bytes).size
+        requests = 1 + cell.warmup_iters + plan(cell).count
+        shared = Board(requests, cell.payloads, cell.payload_bytes).size
         frames = cell.buffers if found.device != "cpu" else 0
         own = found.parameter_bytes + frames * cell.payload_bytes
         rows.append(
@@ -24,7 +26,7 @@ def describe(cells: Sequence[Settings], checked: Sequence[Any], total: int) -> s
                 *(shown(values.get(axis)) for axis in axes),
                 cell.model.name,
                 found.device,
-                str(cell.requests),
+                str(requests),
                 f"{shared / 2**20:.1f}",
                 f"{own / 2**20:.1f}",
             ]

@@ -32,7 +32,7 @@ def compose(*overrides: str) -> Settings:
 
 def job(config: DictConfig) -> float | None:
     """Run once; returns the throughput, for sweepers that optimize, or None for a run that does not count."""
-    from bench.callbacks import progress_of
+    from bench.callbacks import progress_of_run
     from bench.run import Job, run
 
     settings = settings_of(config)
@@ -40,7 +40,7 @@ def job(config: DictConfig) -> float | None:
     number = own.job.num if own.mode == RunMode.MULTIRUN else None
     choices = {key: value for key, value in own.runtime.choices.items() if not key.startswith("hydra")}
     try:
-        record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of(settings))
+        record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of_run())
     except OSError:
         # A full disk, say: this run is lost, and the sweep's exit code tells; the next may have room.
         log.exception("the run could not be recorded")

@@ -16,15 +16,20 @@ from platformdirs import user_cache_path
 from bench import supervisor
 from bench.config import Settings
 from bench.errors import BenchError, RunFailed
+from bench.frontend.load import Plan, plan
 from bench.queues.digest import DigestPlan, output_plan
-from bench.queues.memory import ANSWERED, OUTPUT_SLOTS, Board, BoardView
+from bench.queues.memory import ANSWERED, IN_FLIGHT_NS, OUTPUT_SLOTS, Board, BoardView
 from bench.queues.shared_memory import SharedMemoryQueue
 from bench.queues.torch_queue import TorchQueue
 from bench.results.metrics import Stamps
 from bench.setup import RunSetup
-from bench.stamps import WIDTH
+from bench.stamps import SENT, WIDTH
 
-Progress = Callable[[str, int], None]  # phase, answers so far
+Progress = Callable[[str, int, int], None]  # phase, answers so far, of how many
+
+
+def no_progress(_phase: str, _answered: int, _total: int) -> None:
+    """For a run that nobody follows."""
 
 
 @dataclass
@@ -32,7 +37,9 @@ class Outcome:
     """What a run's processes left, whether or not it ended by itself.
 
     Attributes:
-        plan: which elements of each answer `digests` holds; None before the first answer.
+        load: what was planned.
+        kept: which elements of each answer `digests` holds; None before the first answer.
+        in_flight_ns: requests in flight, counted while the window was measured, integrated over it.
         report: the backend's last words: `backend` (what it ran) and `metrics`.
         phases: seconds spent in each phase.
         logs: the last lines that each process printed.
@@ -40,7 +47,9 @@ class Outcome:
 
     stamps: Stamps
     digests: bytes
-    plan: DigestPlan | None
+    load: Plan
+    kept: DigestPlan | None
+    in_flight_ns: int
     report: dict[str, Any]
     samples: list[dict[str, Any]]
     phases: dict[str, float]
@@ -52,39 +61,43 @@ def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
     """Start the processes, let them work, end them, and take what they leave. Their logs go to `directory`."""
     watch: supervisor.Watch | None = None
     failure: RunFailed | None = None
-    board = Board(settings.requests, settings.payloads, settings.payload_bytes)
+    load = plan(settings)
+    board = Board(1 + settings.warmup_iters + load.count, settings.payloads, settings.payload_bytes)
     view = board.open(present=False)
     try:
         with _compile_cache(settings, directory) as cache, ExitStack() as stack:
-            watch = _start(settings, directory, board, view, cache, stack, progress)
+            watch = _start(_Parts(settings, load, board, view), directory, cache, stack, progress)
             watch.run()
     except RunFailed as error:
         failure = error
     except (BenchError, OSError) as error:
         failure = RunFailed(str(error), process="supervisor", phase="start")
-    outcome = _collect(settings, view, watch, failure)
+    outcome = _collect(_Parts(settings, load, board, view), watch, failure)
     outcome.logs = {name: _tail(directory / f"{name}.log") for name in ("frontend", "backend", "sampler")}
     board.memory.close()
     return outcome
 
 
-def _start(
-    settings: Settings,
-    directory: Path,
-    board: Board,
-    view: BoardView,
-    cache: str,
-    stack: ExitStack,
-    progress: Progress,
-) -> supervisor.Watch:
+@dataclass(frozen=True)
+class _Parts:
+    """What a run is made of."""
+
+    settings: Settings
+    load: Plan
+    board: Board
+    view: BoardView
+
+
+def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progress: Progress) -> supervisor.Watch:
     """Start the run's processes; leaving `stack` ends them."""
+    settings, board, view = parts.settings, parts.board, parts.view
     queue: SharedMemoryQueue | TorchQueue
     if settings.queue.name == "torch":
         queue = TorchQueue.create(supervisor.context(), settings.payload_bytes, settings.stall_timeout_s)
     else:
         queue = SharedMemoryQueue.create(board)
     stack.callback(queue.close)
-    setup = RunSetup(settings, board, queue, cache, directory / "trace.json" if settings.profile else None)
+    setup = RunSetup(settings, parts.load, board, queue, cache, directory / "trace.json" if settings.profile else None)
 
     def start(name: str, body: str, content: Any) -> supervisor.Child:
         return stack.enter_context(supervisor.started(name, body, content, directory / f"{name}.log"))
@@ -95,8 +108,12 @@ def _start(
     if settings.telemetry:
         pids = {"frontend": frontend.process.pid, "backend": backend.process.pid}
         sampler = start("sampler", "bench.telemetry.sampler:serve", pids)
+
+    def show(phase: str, answered: int) -> None:
+        progress(phase, min(answered, board.rows), board.rows)
+
     return supervisor.Watch(
-        frontend, backend, sampler, lambda: int(view.control[ANSWERED]), settings.stall_timeout_s, progress
+        frontend, backend, sampler, lambda: int(view.control[ANSWERED]), settings.stall_timeout_s, show
     )
 
 
@@ -133,14 +150,18 @@ def _prime(settings: Settings, directory: Path, cache: str) -> None:
     )
 
 
-def _collect(settings: Settings, view: BoardView, watch: supervisor.Watch | None, failure: RunFailed | None) -> Outcome:
+def _collect(parts: _Parts, watch: supervisor.Watch | None, failure: RunFailed | None) -> Outcome:
     """Copy what lies in shared memory; the processes have ended."""
-    stamps = np.array(view.stamps, dtype=np.int64).reshape(settings.requests, WIDTH)
-    plan = output_plan(view.control) if view.control[OUTPUT_SLOTS] else None
+    view, settings = parts.view, parts.settings
+    stamps = np.array(view.stamps, dtype=np.int64).reshape(parts.board.rows, WIDTH)
+    if settings.duration_s is not None and not settings.load.is_open:  # the time may have ended it, not the count
+        stamps = stamps[: int((stamps[:, SENT] > 0).sum())]
+    kept = output_plan(view.control) if view.control[OUTPUT_SLOTS] else None
     report = (watch.backend_report if watch else None) or {}
     phases = _spent(watch.times) if watch else {}
     samples = watch.samples if watch else []
-    return Outcome(stamps, bytes(view.digests), plan, report, samples, phases, failure)
+    in_flight_ns = int(view.control[IN_FLIGHT_NS])
+    return Outcome(stamps, bytes(view.digests), parts.load, kept, in_flight_ns, report, samples, phases, failure)
 
 
 def _spent(times: dict[str, float]) -> dict[str, float]:

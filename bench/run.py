@@ -1,7 +1,8 @@
 """One run: from settings to a record on disk. The only module that knows the run's directory."""
 
+import os
 import time
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,18 @@ from typing import Any
 from bench.calibration import harness_overhead_us
 from bench.config import Settings
 from bench.measure import Outcome, Progress, measure
+from bench.results.cautions import cautions
 from bench.results.checks import judge
-from bench.results.metrics import run_metrics
+from bench.results.load import load_metrics, step_metrics
+from bench.results.metrics import Stamps, answered, run_metrics
 from bench.results.overlap import overlap_metrics
 from bench.results.record import Record, Verdict, write_record, write_requests
+from bench.results.stages import missing_percentiles, stage_metrics, stage_shares, tail_evidence
 from bench.stamps import COMPLETED, SENT, STAMPS
 from bench.telemetry.environment import environment
 from bench.telemetry.sampler import means, write_telemetry
+
+_LOAD_BEFORE_START = os.getloadavg()[0]  # of the first run of this process; later it is our own
 
 
 @dataclass(frozen=True)
@@ -29,10 +35,14 @@ class Job:
 def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Record:
     """Measure once and leave the record in `directory`. A run that fails leaves a failed record."""
     started, started_at = time.perf_counter(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
-    surroundings = environment()
+    surroundings = {**environment(), "load_before_start": _LOAD_BEFORE_START}
+    overhead_us = harness_overhead_us(settings)
     outcome = measure(settings, directory, progress)
+    measured = outcome.stamps[1 + settings.warmup_iters :]
     backend = dict(outcome.report.get("backend", {}))
     verdict = _verdict(settings, outcome, backend)
+    if verdict.status != "failed":
+        verdict.warnings.extend(cautions(settings, measured, surroundings, outcome.samples, overhead_us))
     backend.pop("references", None)
     write_requests(directory, _requests(settings, outcome))
     write_telemetry(directory, outcome.samples)
@@ -46,7 +56,8 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
         choices=job.choices,
         environment={**surroundings, "phases_s": outcome.phases, "wall_s": time.perf_counter() - started},
         backend=backend,
-        metrics=_metrics(settings, outcome),
+        metrics=_metrics(settings, outcome, overhead_us),
+        evidence=_evidence(settings, measured, outcome),
         verdict=verdict,
         error=_error(outcome),
         directory=directory,
@@ -58,34 +69,52 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
 def _verdict(settings: Settings, outcome: Outcome, backend: dict[str, Any]) -> Verdict:
     if outcome.failure is not None:
         return Verdict("failed", [str(outcome.failure)], [])
-    overhead_us = harness_overhead_us(settings)
-    return judge(settings, outcome.stamps, backend, outcome.digests, outcome.plan, overhead_us)
+    return judge(settings, outcome.stamps, backend, outcome.digests, outcome.kept, outcome.in_flight_ns)
 
 
-def _metrics(settings: Settings, outcome: Outcome) -> dict[str, float]:
+def _metrics(settings: Settings, outcome: Outcome, overhead_us: float | None) -> dict[str, float]:
     """All that is known; of a failed run, too, what was measured before it failed."""
     metrics = run_metrics(outcome.stamps, settings.batch_size, settings.warmup_iters)
     metrics.update(outcome.report.get("metrics", {}))
-    overhead_us = harness_overhead_us(settings)
+    measured = answered(outcome.stamps[1 + settings.warmup_iters :])
+    if not len(measured):
+        return metrics
+    metrics.update(load_metrics(settings, measured))
+    metrics.update(stage_metrics(measured))
+    metrics.update(means(outcome.samples, int(measured[:, SENT].min()), int(measured[:, COMPLETED].max())))
+    if "gpu_energy_j" in metrics:
+        metrics["energy_j_per_1000_samples"] = 1000 * metrics["gpu_energy_j"] / (len(measured) * settings.batch_size)
+    backend = outcome.report.get("backend", {})
+    if str(backend.get("device", "")).startswith("cuda"):
+        metrics.update(overlap_metrics(measured))
+        metrics["peak_allocated_bytes"] = float(backend["peak_allocated_bytes"])
     if overhead_us is not None:
         metrics["harness_overhead_us"] = overhead_us
-    measured = outcome.stamps[1 + settings.warmup_iters :]
-    answered = measured[measured[:, COMPLETED] > 0]
-    if len(answered):
-        window = int(answered[:, SENT].min()), int(answered[:, COMPLETED].max())
-        metrics.update(means(outcome.samples, *window))
-        if str(outcome.report.get("backend", {}).get("device", "")).startswith("cuda"):
-            metrics.update(overlap_metrics(answered))
     return metrics
+
+
+def _evidence(settings: Settings, measured: Stamps, outcome: Outcome) -> dict[str, Any]:
+    """What explains the numbers: shares of the stages, the tail, what a ramp's steps gave."""
+    evidence: dict[str, Any] = {
+        "stage_shares": stage_shares(measured),
+        "percentiles_missing": missing_percentiles(len(answered(measured))),
+    }
+    tail = tail_evidence(measured, burst=settings.load.name == "burst")
+    if tail is not None:
+        evidence["tail"] = asdict(tail)
+    if outcome.load.steps is not None:
+        evidence["steps"] = step_metrics(measured, outcome.load.steps, settings.batch_size)
+    return evidence
 
 
 def _requests(settings: Settings, outcome: Outcome) -> dict[str, Any]:
     """A row a request: which it was, and its stamps."""
-    phases = ["cold"] + ["warm-up"] * settings.warmup_iters + ["measured"] * settings.num_iters
+    count = len(outcome.stamps)
+    measured = count - 1 - settings.warmup_iters
     columns: dict[str, Any] = {
-        "request": range(settings.requests),
-        "phase": phases,
-        "payload": [k % settings.payloads for k in range(settings.requests)],
+        "request": range(count),
+        "phase": (["cold"] + ["warm-up"] * settings.warmup_iters + ["measured"] * measured)[:count],
+        "payload": [k % settings.payloads for k in range(count)],
     }
     return columns | {f"{name}_ns": outcome.stamps[:, k] for k, name in enumerate(STAMPS)}
 

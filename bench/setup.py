@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.config import Settings
+from bench.frontend.load import Plan
 from bench.queues.memory import Board
 from bench.queues.shared_memory import SharedMemoryQueue
 from bench.queues.torch_queue import TorchQueue
@@ -19,6 +20,7 @@ class RunSetup:
     """
 
     settings: Settings
+    plan: Plan
     board: Board
     queue: SharedMemoryQueue | TorchQueue
     compile_cache: str

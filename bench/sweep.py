@@ -55,13 +55,17 @@ class Sweep:
     @classmethod
     def single(cls, config: DictConfig) -> "Sweep":
         """A run without -m."""
+        from bench.frontend.load import plan
         from bench.job import settings_of
 
-        return cls(Path(config.hydra.run.dir), [settings_of(config)], 1, is_single=True)
+        settings = settings_of(config)
+        plan(settings)
+        return cls(Path(config.hydra.run.dir), [settings], 1, is_single=True)
 
     @classmethod
     def multiple(cls, config: DictConfig) -> "Sweep":
         """Compose every cell as the sweeper will. Raises ConfigError with the problems of all of them."""
+        from bench.frontend.load import plan
         from bench.job import settings_of
 
         overrides = _combinations(config)
@@ -71,6 +75,7 @@ class Sweep:
         for combination in _without_repeats(overrides):
             try:
                 settings = settings_of(loader.load_sweep_config(config, combination))
+                plan(settings)
                 cells[settings.cell] = settings
             except ConfigError as error:
                 problems.update(dict.fromkeys(error.problems))
@@ -199,9 +204,11 @@ def _result(record: "Record") -> str:
 
 
 def _print_metrics(record: "Record") -> None:
-    """Everything that a single run measured."""
+    """What a single run measured; the percentiles of its stages are in the record only."""
+    from bench.results.metrics import STAGES
     from bench.results.text import significant
 
     print()
     for name, value in record.metrics.items():
-        print(f"{name:<32}{significant(value, 6)}")
+        if not name.startswith(tuple(f"{stage}_p" for stage in (*STAGES, "service_latency"))):
+            print(f"{name:<32}{significant(value, 6)}")

@@ -19,7 +19,7 @@ import torch
 from bench.backend.checkpoints import prepare
 from bench.backend.models import build
 from bench.job import compose
-from bench.measure import measure
+from bench.measure import measure, no_progress
 from bench.results.metrics import run_metrics
 from bench.results.overlap import overlap_metrics
 from bench.results.text import markdown_table
@@ -83,7 +83,7 @@ def ours(batch_size: int, layout: str, queue: str, bound: float) -> tuple[float,
         "telemetry=false",
     )
     with tempfile.TemporaryDirectory() as directory:
-        outcome = measure(settings, Path(directory), lambda _phase, _answered: None)
+        outcome = measure(settings, Path(directory), no_progress)
     if outcome.failure is not None:
         return 0.0, f"FAILED: {outcome.failure}"
     metrics = run_metrics(outcome.stamps, batch_size, settings.warmup_iters)

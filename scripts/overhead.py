@@ -28,7 +28,7 @@ import psutil
 from bench import supervisor
 from bench.config import Settings
 from bench.job import compose
-from bench.measure import Outcome, measure
+from bench.measure import Outcome, measure, no_progress
 from bench.results.metrics import run_metrics
 from bench.results.text import markdown_table
 from bench.telemetry.environment import environment
@@ -75,7 +75,7 @@ def run(*overrides: str) -> dict[str, float]:
 
 def run_outcome(wanted: Settings) -> Outcome:
     with tempfile.TemporaryDirectory() as directory:
-        outcome = measure(wanted, Path(directory), lambda _phase, _answered: None)
+        outcome = measure(wanted, Path(directory), no_progress)
     if outcome.failure is not None:
         raise outcome.failure
     return outcome

@@ -90,6 +90,7 @@ def make_record(
             "choices": {"model": settings.model.name},
             "environment": copy.deepcopy(ENVIRONMENT),
             "backend": {},
+            "evidence": {},
             "metrics": dict(METRICS if metrics is None else metrics),
             "verdict": Verdict(status, reasons or [], warnings or []),
             "error": None,

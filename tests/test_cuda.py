@@ -10,7 +10,7 @@ import torch
 from bench.backend import device as devices
 from bench.config import Settings
 from bench.job import compose
-from bench.measure import measure
+from bench.measure import measure, no_progress
 from bench.results.checks import judge
 from bench.results.overlap import overlap_metrics
 from bench.run import Job, run
@@ -32,7 +32,7 @@ def settings(tmp_path: Path, *overrides: str) -> Settings:
 @pytest.mark.parametrize("layout", ["serial", "async", "pipelined"])
 def test_every_layout_and_queue_gives_right_answers_in_order(tmp_path: Path, layout: str, queue: str) -> None:
     wanted = settings(tmp_path, f"stream_layout={layout}", f"queue={queue}")
-    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    record = run(wanted, tmp_path, Job(None, {}), no_progress)
     assert record.verdict.status == "valid", record.reasons
     assert record.backend["device"] == "cuda:0"
     table = pyarrow.parquet.read_table(tmp_path / "requests.parquet").to_pandas()
@@ -44,20 +44,20 @@ def test_every_layout_and_queue_gives_right_answers_in_order(tmp_path: Path, lay
 
 def test_a_captured_graph_answers_like_the_module(tmp_path: Path) -> None:
     wanted = settings(tmp_path, "stream_layout.cuda_graph=true")
-    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    record = run(wanted, tmp_path, Job(None, {}), no_progress)
     assert record.verdict.status == "valid", record.reasons
 
 
 def test_a_compiled_model_with_the_compilers_own_graphs_is_right(tmp_path: Path) -> None:
     wanted = settings(tmp_path, "compile=true", "compile_mode=reduce-overhead", "num_workers=2")
-    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    record = run(wanted, tmp_path, Job(None, {}), no_progress)
     assert record.verdict.status == "valid", record.reasons
     assert record.backend["compilations_in_window"] == 0
 
 
 def test_gpu_utilization_is_sampled(tmp_path: Path) -> None:
     wanted = settings(tmp_path, "num_iters=400", "batch_size=32")
-    record = run(wanted, tmp_path, Job(None, {}), lambda _phase, _answered: None)
+    record = run(wanted, tmp_path, Job(None, {}), no_progress)
     assert "gpu_util" in record.metrics
     assert json.loads((tmp_path / "metrics.json").read_text())["environment"]["gpu"]
 
@@ -70,8 +70,8 @@ def test_shared_memory_is_pinned_in_place() -> None:
 
 def test_pipelined_copies_overlap_with_computing(tmp_path: Path) -> None:
     wanted = settings(tmp_path, "batch_size=64", "model.input_shape=[3,224,224]")
-    outcome = measure(wanted, tmp_path, lambda _phase, _answered: None)
+    outcome = measure(wanted, tmp_path, no_progress)
     assert outcome.failure is None
     backend = outcome.report["backend"]
-    assert judge(wanted, outcome.stamps, backend, outcome.digests, outcome.plan).status == "valid"
+    assert judge(wanted, outcome.stamps, backend, outcome.digests, outcome.kept).status == "valid"
     assert overlap_metrics(outcome.stamps[4:])["copy_overlap"] > 0

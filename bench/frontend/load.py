@@ -1,14 +1,60 @@
-"""Load patterns: when each request is meant to be sent. Pure but for `closed`, which waits for answers."""
+"""Load patterns: when each request is meant to be sent, and how many there are."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from queue import SimpleQueue
-from typing import Protocol
+from time import perf_counter_ns as now
+from typing import Any, Protocol
 
-from bench.config import Load as LoadSettings
+import numpy as np
+
+from bench.config import Settings
+from bench.frontend import schedules
+from bench.frontend.schedules import Offsets
+
+_LEAD_NS = 1_000_000  # from making the schedule's clock start to its first request
+_CLOSED_RATE = 100_000  # requests/s for which a closed loop that only a duration ends has room
+_CLOSED_MOST = 2_000_000
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the measured window will be, known before anything starts.
+
+    Attributes:
+        count: the most requests there will be; each has its row of stamps.
+        offsets: planned send times in nanoseconds from the start, where the load is open.
+        steps: of a ramp, the step each request belongs to.
+    """
+
+    count: int
+    offsets: Offsets | None = None
+    steps: Offsets | None = None
+
+
+def plan(settings: Settings) -> Plan:
+    """Make the plan of `settings`; the same for the same seed and repeat. Raises ConfigError."""
+    load = settings.load
+    ends: dict[str, Any] = {"num_iters": settings.num_iters, "duration_s": settings.duration_s}
+    rng = np.random.default_rng([settings.seed, settings.repeat])
+    if not load.is_open:
+        most = min(_CLOSED_MOST, int((settings.duration_s or 0) * _CLOSED_RATE) + 1)
+        return Plan(settings.num_iters or most)
+    if load.name == "ramp":
+        steps = schedules.steps_of(load.steps or [])
+        offsets, index = schedules.ramp(steps, rng if load.random else None, **ends)
+        return Plan(len(offsets), offsets, index)
+    if load.name == "replay":
+        offsets = schedules.replay(load.file or "", **ends)
+    elif load.name == "poisson":
+        offsets = schedules.poisson(load.rate or 0, rng, **ends)
+    else:
+        offsets = schedules.constant(load.rate or 0, **ends)
+    return Plan(len(offsets), offsets)
 
 
 class Load(Protocol):
-    """A load pattern for one phase."""
+    """The load of one phase."""
 
     in_flight: int | None
     """Requests in flight, where an answer is what sends the next request, at once."""
@@ -24,7 +70,6 @@ class Burst:
     """All requests at once."""
 
     in_flight: int | None = None
-
     answered: Callable[[int], None] | None = None
 
     def times(self, count: int) -> Iterator[int | None]:
@@ -33,29 +78,50 @@ class Burst:
 
 
 class Closed:
-    """Each of `clients` sends its next request when its last is answered.
+    """Each of `clients` sends its next request `think_ns` after its last is answered.
 
     Args:
         timeout_s: how long an answer may take before queue.Empty is raised.
     """
 
-    def __init__(self, clients: int, timeout_s: float) -> None:
+    def __init__(self, clients: int, think_ns: int, timeout_s: float) -> None:
         self._clients = clients
-        self.in_flight: int | None = clients
+        self._think_ns = think_ns
         self._timeout_s = timeout_s
         self._completed: SimpleQueue[int] = SimpleQueue()
+        self.in_flight: int | None = None if think_ns else clients
         self.answered: Callable[[int], None] | None = self._completed.put
 
     def times(self, count: int) -> Iterator[int | None]:
         """The first request of each client at once; every further one when an answer completes."""
         yield from [None] * min(self._clients, count)
         for _ in range(count - self._clients):
-            yield self._completed.get(timeout=self._timeout_s)
+            yield self._completed.get(timeout=self._timeout_s) + self._think_ns
 
 
-def make_load(settings: LoadSettings, timeout_s: float) -> Load:
+class Open:
+    """Requests at planned times, whatever becomes of those before."""
+
+    in_flight: int | None = None
+    answered: Callable[[int], None] | None = None
+
+    def __init__(self, offsets: Offsets) -> None:
+        self._offsets = offsets
+
+    def times(self, count: int) -> Iterator[int | None]:
+        """The plan, from now on; one that is shorter than `count` begins again at its mean interval."""
+        offsets = self._offsets
+        if len(offsets) < count:
+            interval = int(offsets[-1]) // max(1, len(offsets) - 1)
+            offsets = np.arange(count, dtype=np.int64) * interval
+        yield from (now() + _LEAD_NS + offsets[:count]).tolist()
+
+
+def make_load(settings: Settings, made: Plan) -> Load:
     """The load pattern that the settings name."""
-    if settings.name == "closed":
-        assert settings.clients is not None, "checked with the settings"
-        return Closed(settings.clients, timeout_s)
+    if made.offsets is not None:
+        return Open(made.offsets)
+    if settings.load.name == "closed":
+        assert settings.load.clients is not None, "checked with the settings"
+        return Closed(settings.load.clients, round(settings.load.think_ms * 1e6), settings.stall_timeout_s)
     return Burst()

@@ -20,7 +20,8 @@ CONTROL_WORDS = 16
     OUTPUT_BYTES,  # size of one slot
     OUTPUT_ITEMSIZE,
     OUTPUT_ROWS,  # first dimension of the output, 0 where it is not the batch
-) = range(5)
+    IN_FLIGHT_NS,  # requests in flight, integrated over the measured window by the frontend
+) = range(6)
 
 DIGEST_BYTES = 32  # kept of every answer: eight float32
 _WORD = 8

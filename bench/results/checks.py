@@ -1,5 +1,6 @@
-"""The checks that a run makes of itself: what would make a number wrong, what a reader should know."""
+"""The checks that a run makes of itself, of what would make a number of it wrong."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -7,15 +8,17 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.config import Settings
+from bench.frontend.schedules import behind
 from bench.queues.digest import DigestPlan
 from bench.results.metrics import Stamps
 from bench.results.record import Verdict
-from bench.stamps import COMPLETED, SENT, STAMPS
+from bench.stamps import COMPLETED, INTENDED, SENT, STAMPS
 
 _CANNOT_CHECK = 10  # references of different payloads must differ by more than so many tolerances
-_SHORT_NS = 1_000_000_000
-_FEW = 30
-_OVERHEADS = 20  # of the harness, that a request must take to be more than the harness
+# Little's law holds to within so much, or so much over the root of the number of requests, and so
+# many nanoseconds a request, since the frontend counts an answer a little after it is stamped.
+_LITTLE = (0.05, 4.0)
+_COUNTED_LATE_NS = 20_000
 
 
 def judge(
@@ -24,17 +27,21 @@ def judge(
     backend: Mapping[str, Any],
     digests: bytes | None,
     plan: DigestPlan | None,
-    overhead_us: float | None = None,
+    in_flight_ns: int | None = None,
 ) -> Verdict:
     """The verdict on a run that ended by itself.
 
     Args:
         digests: the kept bytes of every answer.
-        overhead_us: what the harness costs for each request, where it was calibrated.
+        in_flight_ns: requests in flight, counted while the window was measured, integrated over it.
+
+    Returns:
+        A verdict whose warnings are of the answers only; `cautions` has the others.
     """
     reasons = [*_counted(stamps), *_ordered(stamps), *_as_asked(settings, backend)]
     measured = stamps[1 + settings.warmup_iters :]
-    warnings = [*_short(measured), *_harness(measured, overhead_us)]
+    reasons += [*_behind(settings, measured), *_little(measured, in_flight_ns)]
+    warnings: list[str] = []
     if settings.verify and digests is not None and plan is not None and "references" in backend:
         wrong, doubts = check_answers(digests, plan, str(backend["output_dtype"]), backend["references"], len(stamps))
         reasons += wrong
@@ -89,30 +96,34 @@ def _as_asked(settings: Settings, backend: Mapping[str, Any]) -> list[str]:
     return reasons
 
 
-def _short(measured: Stamps) -> list[str]:
-    answered = measured[measured[:, COMPLETED] > 0]
-    if not len(answered):
+def _behind(settings: Settings, measured: Stamps) -> list[str]:
+    """A client that did not keep to its schedule measured another load than was asked."""
+    sent = measured[measured[:, SENT] > 0]
+    if not settings.load.is_open or not len(sent):
         return []
-    span = int(answered[:, COMPLETED].max() - answered[:, SENT].min())
-    warnings = []
-    if span < _SHORT_NS:
-        warnings.append(f"short: the measured window took less than {_SHORT_NS / 1e9:g} s")
-    if len(answered) < _FEW:
-        warnings.append(f"short: fewer than {_FEW} measured requests")
-    return warnings
-
-
-def _harness(measured: Stamps, overhead_us: float | None) -> list[str]:
-    """A run in which the harness is no small part of what a request costs."""
-    answered = measured[measured[:, COMPLETED] > 0]
-    if overhead_us is None or not len(answered):
-        return []
-    each_us = int(answered[:, COMPLETED].max() - answered[:, SENT].min()) / len(answered) / 1e3
-    if each_us >= _OVERHEADS * overhead_us:
+    pace = behind(sent[:, INTENDED], sent[:, SENT])
+    if not pace.fell_behind:
         return []
     return [
-        f"measures the harness: a request took {each_us:.3g} µs, less than {_OVERHEADS} times the "
-        f"{overhead_us:.3g} µs that the harness itself costs"
+        f"the client fell behind: {pace.late_share:.1%} of the requests were sent late, "
+        f"up to {pace.delay['max']:.3g} s. Lower load.rate, or leave a core to the client"
+    ]
+
+
+def _little(measured: Stamps, in_flight_ns: int | None) -> list[str]:
+    """Little's law: the requests in flight, counted as they came and went, against the latencies in the stamps."""
+    answered = measured[measured[:, COMPLETED] > 0]
+    if not in_flight_ns or not len(answered):
+        return []
+    stamped = int((answered[:, COMPLETED] - answered[:, SENT]).sum())
+    count = len(answered)
+    tolerance = max(_LITTLE[0], _LITTLE[1] / math.sqrt(count)) * stamped + _COUNTED_LATE_NS * count
+    if abs(in_flight_ns - stamped) <= tolerance:
+        return []
+    span = int(answered[:, COMPLETED].max() - answered[:, SENT].min())
+    return [
+        f"Little's law is broken: {in_flight_ns / span:.3g} requests were in flight on average, "
+        f"throughput times mean latency is {stamped / span:.3g}"
     ]
 
 

@@ -53,21 +53,21 @@ def run_metrics(stamps: Stamps, batch_size: int, warmup_iters: int) -> dict[str,
     metrics: dict[str, float] = {}
     if len(stamps) and stamps[0, COMPLETED]:
         metrics["warmup_latency"] = (stamps[0, COMPLETED] - stamps[0, INTENDED]) / 1e9
-    warm = _answered(stamps[1 : 1 + warmup_iters])
+    warm = answered(stamps[1 : 1 + warmup_iters])
     if len(warm):
         metrics["warmup_iters_average_latency"] = float((warm[:, COMPLETED] - warm[:, INTENDED]).mean()) / 1e9
-    measured = _answered(stamps[1 + warmup_iters :])
+    measured = answered(stamps[1 + warmup_iters :])
     if len(measured):
-        metrics.update(_window(measured, batch_size))
+        metrics.update(window_metrics(measured, batch_size))
     return metrics
 
 
-def _answered(stamps: Stamps) -> Stamps:
+def answered(stamps: Stamps) -> Stamps:
     return stamps[(stamps[:, SENT] > 0) & (stamps[:, COMPLETED] > 0)]
 
 
-def _window(measured: Stamps, batch_size: int) -> dict[str, float]:
-    """Metrics of the measured requests that were answered."""
+def window_metrics(measured: Stamps, batch_size: int) -> dict[str, float]:
+    """Metrics of the measured requests that were answered; at least one."""
     each = durations(measured)
     latency = np.sort(each["latency"])
     span = int(measured[:, COMPLETED].max() - measured[:, SENT].min())
@@ -75,12 +75,10 @@ def _window(measured: Stamps, batch_size: int) -> dict[str, float]:
         "average_latency": float(latency.mean()) / 1e9,
         "min_latency": float(latency[0]) / 1e9,
         "max_latency": float(latency[-1]) / 1e9,
-        "service_latency": float(each["service_latency"].mean()) / 1e9,
         "throughput": len(measured) * batch_size / (span / 1e9),
         "window": span / 1e9,
     }
     for name, quantile in PERCENTILES.items():
         if len(latency) >= requests_needed(quantile):
             metrics[f"latency_{name}"] = percentile(latency, quantile) / 1e9
-    metrics.update({name: float(each[name].mean()) / 1e9 for name in STAGES})
     return metrics

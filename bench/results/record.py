@@ -50,6 +50,7 @@ class Record:
     environment: dict[str, Any]
     backend: dict[str, Any]  # what the backend says it really ran; empty if it never said
     metrics: dict[str, float]
+    evidence: dict[str, Any]  # what explains the metrics: shares of the stages, the tail, a ramp's steps
     verdict: Verdict
     error: dict[str, Any] | None  # process, phase, reason, traceback, log
     directory: Path  # where the record lies; not in the file
@@ -154,6 +155,7 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "environment": (dict,),
     "backend": (dict,),
     "metrics": (dict,),
+    "evidence": (dict,),
     "verdict": (dict,),
     "error": (dict, NoneType),
 }
