@@ -7,49 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from bench.config import Settings
+from bench.job import compose
 from bench.results.record import Record, Status, Verdict, write_record
 
-SETTINGS: dict[str, Any] = {
-    "model": {
-        "name": "resnet18",
-        "_target_": None,
-        "args": {},
-        "weights": "random",
-        "input_shape": [3, 250, 250],
-        "dtype": "float32",
-        "channels_last": False,
-    },
-    "stream_layout": {
-        "name": "pipelined",
-        "buffers_per_worker": 2,
-        "intraop_threads": None,
-        "cuda_graph": False,
-    },
-    "queue": {"name": "shared_memory"},
-    "load": {"name": "burst", "clients": None},
-    "device": {"name": "auto", "index": 0},
-    "experiment": "default",
-    "batch_size": 32,
-    "compile": True,
-    "compile_mode": "default",
-    "compile_cache": "cold",
-    "num_workers": 4,
-    "num_iters": 100,
-    "warmup_iters": 0,
-    "payloads": 4,
-    "repeat": 0,
-    "seed": 0,
-    "verify": True,
-    "telemetry": True,
-    "profile": False,
-    "stall_timeout_s": 600.0,
-    "model_dir": None,
-    "cache_dir": None,
-    "keep_checkpoint": True,
-    "output_dir": "outputs",
-    "dry_run": False,
-    "progress": True,
-}
+SETTINGS: dict[str, Any] = compose().as_mapping()
 METRICS = {"warmup_latency": 1.5, "average_latency": 0.25, "throughput": 100.0, "gpu_util": 50.0}
 ENVIRONMENT = {
     "cpu": {"model": "Some CPU"},

@@ -19,6 +19,7 @@ from bench.errors import ConfigError
 DISTRIBUTIONS = ("constant", "exponential", "two_point")
 _BLOCK = 1024  # service times drawn at once
 _LONGEST_MS = 3_600_000.0
+_SERVICE = 0x5E41CE  # so that the draws are not those of another generator with this seed, the arrivals' above all
 _PR_SET_TIMERSLACK = 29
 _SPIN_ELEMENTS = 16_384  # of one operation: about 10 µs
 
@@ -49,8 +50,7 @@ class Simulated(Noop):
     ) -> None:
         super().__init__()
         _check(distribution, mean_ms, seed, how, slow_share, slow_times)
-        rng = np.random.default_rng(seed)
-        self._draws = _endless(distribution, mean_ms * 1e6, rng, slow_share, slow_times)
+        self._draws = _endless(distribution, mean_ms * 1e6, generator(seed), slow_share, slow_times)
         self._lock = threading.Lock()  # a generator can be advanced by one thread at a time
         self._wait_until = _spin_until if how == "spin" else _sleep_until
         if how == "sleep":
@@ -68,6 +68,11 @@ class Simulated(Noop):
         with self._lock:
             service = next(self._draws)
         self._wait_until(started + service)
+
+
+def generator(seed: int) -> np.random.Generator:
+    """The generator of the model with this seed. Services drawn like the intervals between arrivals make no queue."""
+    return np.random.default_rng([_SERVICE, seed])
 
 
 def service_times(

@@ -11,7 +11,8 @@ from bench.errors import BenchError
 from bench.results.files import write_text
 from bench.results.markdown import machine, measured
 from bench.results.record import Record, read_records, subdirectories
-from bench.results.summary import Cell, Statistic, summarize, swept_axes
+from bench.results.statistics import Statistic
+from bench.results.summary import Cell, summarize, swept_axes
 from bench.results.tables import runs_csv
 from bench.results.text import ABSENT, escaped, markdown_table, shown
 

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from bench.results import details
+from bench.results.details import label
 from bench.results.record import Record
 from bench.results.summary import Cell, Summary
 from bench.results.text import escaped, markdown_table, mean_std, shown
@@ -41,9 +43,11 @@ def summary_markdown(
     ]
     if records:
         parts += [_table(summary), _how_to_read(records), _throughout(summary)]
+        parts += [details.percentiles(summary), details.stages(summary), details.steps(summary)]
+        parts.append(_list("What the slowest requests waited for", details.tails(summary)))
     parts += [
         _list("Failed and invalid runs", _notes(summary, _faults)),
-        _list("Warnings", _notes(summary, lambda record: record.verdict.warnings)),
+        _list("Warnings", [*_notes(summary, lambda record: record.verdict.warnings), *details.drifts(summary)]),
         _list("Unreadable records", map(escaped, problems)),
         _list("Measured on", _measured_on(records)),
     ]
@@ -107,7 +111,7 @@ def _how_to_read(records: Sequence[Record]) -> str:
 
 def _throughout(summary: Summary) -> str:
     settings = summary.cells[0].settings
-    same = [f"{label}={shown(settings.get(key))}" for label, key in _NOTABLE.items() if label not in summary.axes]
+    same = [f"{name}={shown(settings.get(key))}" for name, key in _NOTABLE.items() if name not in summary.axes]
     return f"In all runs: {', '.join(map(escaped, same))}." if same else ""
 
 
@@ -129,7 +133,7 @@ def _notes(summary: Summary, texts: Callable[[Record], Sequence[str]]) -> list[s
     for cell in summary.cells:
         for text in (text for record in cell.records for text in texts(record)):
             kind = re.sub(r"[\d.]+", "0", text)
-            places.setdefault(kind, (text, Counter()))[1][_label(cell, summary)] += 1
+            places.setdefault(kind, (text, Counter()))[1][label(cell, summary)] += 1
     return [f"{escaped(text)} – {_where(counts, summary)}" for text, counts in places.values()]
 
 
@@ -138,16 +142,11 @@ def _where(counts: Counter[str], summary: Summary) -> str:
         return f"all cells ({_runs(counts.total())})"
     if len(counts) > _MOST_CELLS:
         return f"{len(counts)} of {len(summary.cells)} cells ({_runs(counts.total())})"
-    return "; ".join(f"{escaped(label)} ({_runs(count)})" for label, count in counts.items())
+    return "; ".join(f"{escaped(place)} ({_runs(count)})" for place, count in counts.items())
 
 
 def _runs(count: int) -> str:
     return f"{count} run" + "s" * (count != 1)
-
-
-def _label(cell: Cell, summary: Summary) -> str:
-    name = [cell.experiment] if len(summary.experiments) > 1 else []
-    return ", ".join([*name, *(f"{axis}={shown(value)}" for axis, value in cell.axes.items())])
 
 
 def _measured_on(records: Sequence[Record]) -> list[str]:

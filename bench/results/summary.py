@@ -1,7 +1,6 @@
 """Records to cells: which settings were swept, and mean and standard deviation of every metric. Pure."""
 
 import json
-import statistics
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -9,24 +8,10 @@ from typing import Any
 
 from bench.config import NO_NUMBER, flatten
 from bench.results.record import Record
+from bench.results.statistics import Statistic
 
 _FIRST = ("batch_size", "compile", "num_workers", "stream_layout", "queue")  # of the axes, where swept
 _WORD_WIDTH = 60  # characters of a reason inside a table; the whole stands below it
-
-
-@dataclass(frozen=True)
-class Statistic:
-    """Mean and sample standard deviation (ddof=1; None for a single value) of `n` values."""
-
-    mean: float
-    std: float | None
-    n: int
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> "Statistic":
-        """The statistic of `values`, at least one."""
-        std = statistics.stdev(values) if len(values) > 1 else None
-        return cls(statistics.mean(values), std, len(values))
 
 
 @dataclass(frozen=True)

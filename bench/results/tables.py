@@ -8,11 +8,12 @@ from typing import Any
 
 from bench.config import flatten
 from bench.results.files import write_text
-from bench.results.markdown import summary_markdown
+from bench.results.markdown import HEADLINE, summary_markdown
 from bench.results.record import Record, read_records
 from bench.results.summary import Summary, summarize
 from bench.results.text import shown
 
+_WITH_INTERVAL = (*HEADLINE, "latency_p50", "latency_p99", "goodput")
 TABLES = ("summary.md", "summary.csv", "runs.csv")
 
 
@@ -57,9 +58,14 @@ def runs_csv(records: Sequence[Record], base: Path) -> str:
 
 
 def summary_csv(summary: Summary) -> str:
-    """A row a cell: the swept axes, n, verdict, then mean and standard deviation of each metric."""
+    """A row a cell: the swept axes, n, verdict, then mean and standard deviation of each metric.
+
+    The headline metrics have the 95 % t-interval of their mean and the coefficient of variation, too.
+    """
     columns = ["experiment", *summary.axes, "n", "verdict"]
-    columns += [f"{name}_{kind}" for name in summary.metrics for kind in ("mean", "std")]
+    for name in summary.metrics:
+        kinds = ("mean", "std", "ci_low", "ci_high", "cv") if name in _WITH_INTERVAL else ("mean", "std")
+        columns += [f"{name}_{kind}" for kind in kinds]
     rows = []
     for cell in summary.cells:
         row = {**cell.axes, "experiment": cell.experiment, "n": cell.n, "verdict": cell.verdict}
@@ -67,6 +73,9 @@ def summary_csv(summary: Summary) -> str:
             row[f"{name}_mean"] = statistic.mean
             if statistic.std is not None:
                 row[f"{name}_std"] = statistic.std
+            if name in _WITH_INTERVAL and statistic.interval is not None:
+                row[f"{name}_ci_low"], row[f"{name}_ci_high"] = statistic.interval
+                row[f"{name}_cv"] = statistic.cv
         rows.append(row)
     return _csv(columns, rows)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.cells import cell_len
 
-from bench.results.summary import Statistic
+from bench.results.statistics import Statistic
 
 ABSENT = "–"
 _ASCII = {" ± ": "+/-", "±": "+/-", "–": "-", "…": "...", "×": "x", "µ": "u"}
