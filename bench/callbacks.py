@@ -4,10 +4,12 @@ import functools
 import sys
 import traceback
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.experimental.callback import Callback
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from bench.errors import BenchError
@@ -54,7 +56,7 @@ class BenchCallback(Callback):
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
         """Show which run it is."""
         if _current is not None:
-            _current.run_started(config)
+            _current.run_started(_number(config), " ".join(config.hydra.overrides.task) or "the defaults")
 
     @_strict
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
@@ -62,7 +64,7 @@ class BenchCallback(Callback):
         if job_return.status == JobStatus.FAILED:
             traceback.print_exception(job_return._return_value)  # its public form raises it
         if _current is not None:
-            _current.run_ended(config)
+            _current.run_ended(_number(config), Path(config.hydra.runtime.output_dir))
 
     @_strict
     def on_run_end(self, config: DictConfig, **_: Any) -> None:  # noqa: ARG002 - Hydra's signature
@@ -87,6 +89,11 @@ def interrupted(code: int) -> int:
     if _current is not None:
         _current.interrupted()
     return code
+
+
+def _number(config: DictConfig) -> int:
+    """Which run of the sweep it is, from 1."""
+    return 1 + int(config.hydra.job.get("num") or 0) if config.hydra.mode == RunMode.MULTIRUN else 1
 
 
 def _begin(sweep: Sweep) -> None:

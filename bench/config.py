@@ -115,6 +115,16 @@ class Slo:
 
 
 @dataclass(frozen=True)
+class Precision:
+    """How certain a cell's mean must be; a sweep goes on until it is."""
+
+    relative_ci: Annotated[float | None, Range(1e-4, 1)]
+    metric: str
+    max_repeats: Annotated[int, Range(2, 10_000)]
+    max_minutes: Annotated[float | None, Range(0.01, 10**6)]
+
+
+@dataclass(frozen=True)
 class Settings:
     """All that is asked of one run. Field for field the keys of `conf/config.yaml`."""
 
@@ -124,6 +134,7 @@ class Settings:
     load: Load
     device: Device
     slo: Slo
+    precision: Precision
     experiment: str
     batch_size: Annotated[int, Range(1, 2**20)]
     compile: bool
@@ -206,6 +217,7 @@ class Settings:
 
 # Keys that change no number: they are no part of a cell's identity.
 NO_NUMBER = (
+    "precision",
     "experiment",
     "stall_timeout_s",
     "model_dir",

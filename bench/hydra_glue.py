@@ -23,12 +23,17 @@ def register() -> None:
     """Register the resolvers that `conf/config.yaml` uses."""
     OmegaConf.register_new_resolver("path_name", path_name, replace=True)
     OmegaConf.register_new_resolver("unique_time", lambda: os.environ[_MOMENT], replace=True)
-    OmegaConf.register_new_resolver("run_name", lambda number: f"{int(number):04d}", replace=True)
+    OmegaConf.register_new_resolver("run_name", run_name, replace=True)
 
 
 def new_moment() -> None:
     """Name this command's directory: the time, and what makes two commands of one second differ."""
     os.environ[_MOMENT] = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
+
+
+def run_name(number: int) -> str:
+    """Directory of a sweep's run `number`, from 0."""
+    return f"{int(number):04d}"
 
 
 def path_name(name: object) -> str:

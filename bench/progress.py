@@ -43,6 +43,10 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def expect(self, total_runs: int) -> None:
+        """The sweep has grown."""
+        self._total_runs = total_runs
+
     def run_started(self, number: int, label: str) -> None:
         """Run `number` (from 1) begins; `label` names its cell for people."""
         self._number, self._label, self._run_began = number, label, self._clock()

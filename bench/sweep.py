@@ -106,19 +106,16 @@ class Sweep:
 
         calibrate(self.cells)
 
-    def run_started(self, config: DictConfig) -> None:
-        """Show which run begins."""
-        number = 1 if self.is_single else int(config.hydra.job.num) + 1
+    def run_started(self, number: int, label: str) -> None:
+        """Show which run begins; numbers start from 1."""
         self._started = time.monotonic()
-        self.progress.run_started(number, " ".join(config.hydra.overrides.task) or "the defaults")
+        self.progress.run_started(number, label)
 
-    def run_ended(self, config: DictConfig) -> None:
+    def run_ended(self, number: int, directory: Path) -> None:
         """Show how it went, and write the tables of all runs so far."""
         from bench.results.record import RecordError, read_record
         from bench.results.tables import write_tables
 
-        number = 1 if self.is_single else int(config.hydra.job.num) + 1
-        directory = Path(config.hydra.runtime.output_dir)
         try:
             result = _result(read_record(directory))
         except RecordError as error:
@@ -127,11 +124,19 @@ class Sweep:
         if not self.is_single:
             write_tables(self.directory, expected=self.total)
 
+    def add_run(self) -> int:
+        """One run more than was asked for; returns its number."""
+        self.total += 1
+        self.progress.expect(self.total)
+        return self.total
+
     def end(self) -> int:
         """Write and print everything; the exit code is 1 when a run failed, is invalid or is missing."""
+        from bench.refine import refine
         from bench.results.cumulative import write_cumulative
         from bench.results.record import read_records
 
+        refine(self)
         self.progress.close()
         self._remove_fetched()
         self._write(interrupted=False)

@@ -15,7 +15,7 @@ Outcome = Literal["faster", "slower", "same", "unsure"]
 
 MARGIN = 0.02  # cells whose ratio is within ±2 % are the same
 
-_SKEWED_RUNS = 5  # in each cell: a rank test of 3 and 3 runs can never reach 5 %, whatever they say
+_SKEWED_RUNS = 4  # in each cell: a rank test of 3 and 3 runs can never reach 5 %, whatever they say
 _SKEWED_Z = 2.576  # called skewed: 1 % of cells that are not
 _ROUNDING = 1e-12  # relative; below this a difference is the arithmetic's
 _MOST_REPEATS = 1000
@@ -58,7 +58,7 @@ def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better
     """Compare the runs of two cells. None where a ratio means nothing: no run, or a value that is not positive.
 
     Welch's t-test on the logarithms, since noise of a throughput or latency is in proportion to it. Where both
-    cells have 5 runs and their logarithms are skewed (tested at 1 %), Mann-Whitney's test, with the interval that
+    cells have 4 runs and their logarithms are skewed (tested at 1 %), Mann-Whitney's test, with the interval that
     belongs to it (Hodges-Lehmann), both by the normal approximation. With fewer runs it is always Welch's: ranks
     of 3 and 3 runs cannot reach 5 %, and skew cannot be told from so few.
     """

@@ -99,7 +99,8 @@ def saturated(sent_ns: Times, completed_ns: Times) -> Saturated | None:
 
     Args:
         sent_ns: of each measured request.
-        completed_ns: of the same requests; 0 for one never completed, which stays in the backlog.
+        completed_ns: of the same requests. One never completed (0) counts as left over from before, so that
+            the backlog is off by a number that is the same throughout.
 
     Returns:
         None as well for fewer than 100 requests, which cannot tell.
@@ -107,7 +108,7 @@ def saturated(sent_ns: Times, completed_ns: Times) -> Saturated | None:
     if len(sent_ns) < _LEAST_REQUESTS:
         return None
     sent = np.sort(sent_ns)
-    backlog = np.arange(1, len(sent) + 1) - np.searchsorted(np.sort(completed_ns[completed_ns > 0]), sent, "right")
+    backlog = np.arange(1, len(sent) + 1) - np.searchsorted(np.sort(completed_ns), sent, "right")
     blocks = min(_MOST_BLOCKS, max(_LEAST_BLOCKS, len(sent) // _BLOCK))
     size = len(sent) // blocks
     seconds = (sent - sent[0]) / _NS
