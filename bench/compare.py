@@ -1,0 +1,213 @@
+"""`python -m bench.compare A B`: two sweeps, cell by cell, with intervals, verdicts and gates for CI."""
+
+import argparse
+import csv
+import json
+import re
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bench.config import NO_NUMBER, flatten
+from bench.errors import BenchError
+from bench.report import show
+from bench.results.compare import Comparison, Judgement, compare, judge
+from bench.results.files import replacing, write_text
+from bench.results.markdown import machine
+from bench.results.record import Record, read_records
+from bench.results.summary import Cell, summarize, swept_axes
+from bench.results.text import ABSENT, escaped, markdown_table, printable, shown
+
+_HIGHER_IS_BETTER = ("throughput", "window_throughput", "goodput", "slo_share", "delivered_rate")
+_METRICS = ("throughput", "average_latency")
+_GATE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<percent>\d+(\.\d+)?)%")
+
+
+@dataclass(frozen=True)
+class Gate:
+    """How much worse a metric may get: `throughput:-3%`, `latency_p99:+5%`."""
+
+    metric: str
+    limit: float  # of the ratio B over A
+
+    @classmethod
+    def parse(cls, text: str) -> "Gate":
+        """Raises BenchError for a text that is no gate, or one that could never be broken for the worse."""
+        found = _GATE.fullmatch(text.strip())
+        if found is None:
+            raise BenchError(f"--gate {text!r}: must be METRIC:-N% or METRIC:+N%, such as throughput:-3%")
+        metric, sign = found["metric"], found["sign"]
+        if (sign == "-") != (metric in _HIGHER_IS_BETTER):
+            worse = "-" if metric in _HIGHER_IS_BETTER else "+"
+            raise BenchError(f"--gate {text!r}: {metric} gets worse in the other direction. Write {metric}:{worse}N%")
+        return cls(metric, 1 + float(f"{sign}{found['percent']}") / 100)
+
+    def broken(self, comparison: Comparison) -> bool:
+        """The ratio is beyond the limit; where there is an interval, the whole of it is beyond 1, too."""
+        beyond = comparison.ratio < self.limit if self.limit < 1 else comparison.ratio > self.limit
+        if comparison.low is None or comparison.high is None:
+            return beyond
+        return beyond and (comparison.high < 1 if self.limit < 1 else comparison.low > 1)
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of one matched cell."""
+
+    axes: dict[str, Any]
+    metric: str
+    comparison: Comparison
+    judgement: Judgement
+    broken: bool
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Compare and print; 1 when a gate is broken, 2 when there is nothing to compare."""
+    parser = argparse.ArgumentParser(prog="python -m bench.compare", description="Compare two sweeps cell by cell.")
+    parser.add_argument("first", type=Path, metavar="A", help="directory of a sweep or a single run: the baseline")
+    parser.add_argument("second", type=Path, metavar="B", help="directory of the other")
+    parser.add_argument(
+        "--gate", action="append", default=[], metavar="METRIC:±N%", help="exit 1 if B is worse by more"
+    )
+    parser.add_argument("--metric", action="append", default=[], help=f"default {', '.join(_METRICS)}")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write comparison.md and comparison.csv there")
+    parser.add_argument("--other-machine", action="store_true", help="compare runs of different machines or versions")
+    chosen = parser.parse_args(arguments)
+    try:
+        gates = [Gate.parse(text) for text in chosen.gate]
+        metrics = list(dict.fromkeys([*(chosen.metric or _METRICS), *(gate.metric for gate in gates)]))
+        first, second = _records(chosen.first), _records(chosen.second)
+        _same_machine(first, second, chosen.other_machine)
+        lines = compare_sweeps(first, second, metrics, gates)
+    except BenchError as error:
+        print(printable(f"bench.compare: {error}", sys.stderr.encoding), file=sys.stderr)
+        return 2
+    text = _markdown(lines, chosen.first, chosen.second)
+    show(text)
+    if chosen.output:
+        chosen.output.mkdir(parents=True, exist_ok=True)
+        write_text(chosen.output / "comparison.md", text)
+        _write_csv(chosen.output / "comparison.csv", lines)
+    return 1 if any(line.broken for line in lines) else 0
+
+
+def compare_sweeps(
+    first: Sequence[Record], second: Sequence[Record], metrics: Sequence[str], gates: Sequence[Gate] = ()
+) -> list[Line]:
+    """Each metric of each cell that both sweeps have, Holm-corrected over all of them.
+
+    Cells match by the axes that vary within either sweep; a setting that only tells the two apart is
+    what is compared. Raises BenchError where no cell matches, or a gate's metric is in none.
+    """
+    keys = {**swept_axes(first), **swept_axes(second)}
+    before, after = _by_axes(first, keys), _by_axes(second, keys)
+    pairs = [
+        (axes, metric, found)
+        for axes, cell in before.items()
+        if axes in after
+        for metric in metrics
+        if (found := _compared(cell, after[axes], metric)) is not None
+    ]
+    if not pairs:
+        raise BenchError(f"no cell with valid runs is in both. Axes: {', '.join(keys)}")
+    for gate in gates:
+        if all(metric != gate.metric for _, metric, _ in pairs):
+            raise BenchError(f"--gate {gate.metric}: no cell of both sweeps has this metric")
+    judgements = judge([found for _, _, found in pairs])
+    return [
+        Line(
+            dict(zip(keys, json.loads(axes), strict=True)),
+            metric,
+            found,
+            judgement,
+            any(gate.metric == metric and gate.broken(found) for gate in gates),
+        )
+        for (axes, metric, found), judgement in zip(pairs, judgements, strict=True)
+    ]
+
+
+def _records(directory: Path) -> list[Record]:
+    records, problems = read_records(directory)
+    if not records:
+        raise BenchError("\n".join([f"{directory}: no records there or one level below", *problems]))
+    return records
+
+
+def _same_machine(first: Sequence[Record], second: Sequence[Record], allowed: bool) -> None:
+    """Numbers compare within one machine and one set of versions only."""
+    here = {_identity(record) for record in (*first, *second)}
+    if len(here) > 1 and not allowed:
+        raise BenchError(
+            f"the runs are of different machines or versions: {'; '.join(sorted(here))}. "
+            "Their numbers do not compare; --other-machine compares them all the same"
+        )
+
+
+def _identity(record: Record) -> str:
+    versions = record.environment.get("versions") or {}
+    return f"{machine(record.environment)}, torch {versions.get('torch')}, python {versions.get('python')}"
+
+
+def _by_axes(records: Sequence[Record], keys: dict[str, str]) -> dict[str, Cell]:
+    cells = {}
+    for cell in summarize(records).cells:
+        flat = flatten({key: value for key, value in cell.records[0].settings.items() if key not in NO_NUMBER})
+        cells[json.dumps([flat.get(key) for key in keys.values()])] = cell
+    return cells
+
+
+def _compared(first: Cell, second: Cell, metric: str) -> Comparison | None:
+    values = [
+        [
+            record.metrics[metric]
+            for record in cell.records
+            if record.verdict.status == "valid" and metric in record.metrics
+        ]
+        for cell in (first, second)
+    ]
+    return compare(*values, higher_is_better=metric in _HIGHER_IS_BETTER)
+
+
+def _markdown(lines: Sequence[Line], first: Path, second: Path) -> str:
+    axes = list(lines[0].axes)
+    rows = []
+    for line in lines:
+        found = line.comparison
+        interval = ABSENT if found.low is None else f"{found.low:.3f} to {found.high:.3f}"
+        verdict: str = line.judgement.outcome
+        if line.judgement.more_repeats:
+            verdict += f": {line.judgement.more_repeats} more repeats"
+        rows.append(
+            [
+                *(escaped(shown(line.axes[axis])) for axis in axes),
+                line.metric,
+                f"{found.ratio:.3f}",
+                interval,
+                ABSENT if line.judgement.p_value is None else f"{line.judgement.p_value:.2g}",
+                verdict,
+                "BROKEN" if line.broken else "",
+            ]
+        )
+    header = [*map(escaped, axes), "metric", "B / A", "95 % interval", "p (Holm)", "B is", "gate"]
+    return (
+        f"A: {first}\nB: {second}\n\n{markdown_table(header, rows)}\n"
+        "The ratio is of geometric means over the valid runs; p is corrected for all rows of this table.\n"
+    )
+
+
+def _write_csv(path: Path, lines: Sequence[Line]) -> None:
+    with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file)
+        writer.writerow([*lines[0].axes, "metric", "ratio", "ci_low", "ci_high", "p_value", "verdict", "gate_broken"])
+        for line in lines:
+            found = line.comparison
+            numbers = [found.ratio, found.low, found.high, line.judgement.p_value]
+            writer.writerow(
+                [*map(shown, line.axes.values()), line.metric, *numbers, line.judgement.outcome, line.broken]
+            )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
