@@ -8,6 +8,7 @@ import os
 import re
 import secrets
 import time
+from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,7 @@ _MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers mus
 _LONGEST = 80
 _WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
 _WITH_VALUE |= {"--cfg", "-c", "--experimental-rerun"}
+_INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
 
 
 def register() -> None:
@@ -49,12 +51,14 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
     """The same arguments with flags before overrides: Hydra refuses overrides on both sides of a flag."""
     flags: list[str] = []
     overrides: list[str] = []
-    waiting = iter(arguments)
-    for argument in waiting:
+    waiting = deque(arguments)
+    while waiting:
+        argument = waiting.popleft()
         if argument in _WITH_VALUE:
-            flags += [argument, *[value for value in [next(waiting, None)] if value is not None]]
+            flags += [argument, *([waiting.popleft()] if waiting else [])]
         elif argument in ("--info", "-i"):
-            flags.append("--info=all")  # its value is optional, so it would swallow the first override
+            # Its value is optional, so it would swallow the first override.
+            flags.append(f"--info={waiting.popleft() if waiting and waiting[0] in _INFO else 'all'}")
         elif argument.startswith("-"):
             flags.append(argument)
         else:

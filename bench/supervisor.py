@@ -23,6 +23,7 @@ from bench.errors import RunFailed
 
 _TICK_S = 1.0  # how often a stall is looked for and the progress is shown
 _END_S = 2.0  # how long a child that has said it is done may take to exit
+_CAUSE_S = 0.5  # how long after one child's error the other's death may become known
 _LOG_LINES = 50
 
 
@@ -76,9 +77,14 @@ def context() -> ForkServerContext:
 def _fork_server_lives() -> bool:
     pid = forkserver._forkserver._forkserver_pid  # type: ignore[attr-defined]  # no public name
     try:
-        return pid is not None and os.waitpid(pid, os.WNOHANG) == (0, 0)
-    except ChildProcessError:
+        fd = os.pidfd_open(pid or 0)
+    except (ProcessLookupError, OSError):
         return False
+    try:
+        # Not reaped: multiprocessing does that before it starts another. A moment, since its pipes close before it ends.
+        return not wait([fd], _TICK_S)
+    finally:
+        os.close(fd)
 
 
 @contextmanager
@@ -120,14 +126,16 @@ def call(
             on_message(kind, content)
 
 
+def _death(made: Child, phase: str) -> RunFailed:
+    return RunFailed(f"the {made.name} {made.how_it_ended()} in phase {phase}", process=made.name, phase=phase)
+
+
 def _receive(made: Child, phase: str) -> tuple[str, Any]:
     """One message of a child; its death or its error is a RunFailed."""
     try:
         kind, content = made.connection.recv()
     except (EOFError, ConnectionError):
-        raise RunFailed(
-            f"the {made.name} {made.how_it_ended()} in phase {phase}", process=made.name, phase=phase
-        ) from None
+        raise _death(made, phase) from None
     if kind == "error":
         raise RunFailed(
             f"{made.name}: {content['reason']}",
@@ -184,12 +192,22 @@ class Watch:
             if made.connection in fired or made.process.sentinel in fired:
                 # A child's last words come before its death is told.
                 while made.connection.poll(0):
-                    self._handle(made, *_receive(made, self.phase))
+                    try:
+                        self._handle(made, *_receive(made, self.phase))
+                    except RunFailed as failure:
+                        raise self._cause(made, failure) from failure
                     if made.done:
                         break
                 if not made.done and made.process.sentinel in fired:
-                    _receive(made, self.phase)
+                    # Not read from: when the fork server dies, its children live on and may be silent.
+                    raise _death(made, self.phase)
         return bool(fired)
+
+    def _cause(self, made: Child, failure: RunFailed) -> RunFailed:
+        """A process that loses the other one fails, too: then the other's death is what happened."""
+        other = self.backend if made is self.frontend else self.frontend
+        died = not other.done and wait([other.process.sentinel], _CAUSE_S) and other.process.exitcode not in (0, 1)
+        return _death(other, self.phase) if died else failure
 
     def _handle(self, made: Child, kind: str, content: Any) -> None:
         if kind == "ready":

@@ -74,7 +74,10 @@ class Sweep:
         loader = GlobalHydra.instance().config_loader()
         for combination in _without_repeats(overrides):
             try:
-                settings = settings_of(loader.load_sweep_config(config, combination))
+                composed = loader.load_sweep_config(config, combination)
+                settings = settings_of(composed)
+                if composed.hydra.sweep.dir != config.hydra.sweep.dir:
+                    problems["experiment, output_dir: name the sweep's place and cannot be swept. Set one value"] = None
                 plan(settings)
                 cells[settings.cell] = settings
             except ConfigError as error:

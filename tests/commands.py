@@ -21,7 +21,7 @@ _MARK = "BENCH_TEST_COMMAND"  # in the environment of a command and so of all th
 def environment(*path: Path, **variables: str) -> dict[str, str]:
     """This process's environment, with the test's own modules importable and no settings of the user's."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("BENCH_", "HYDRA_"))}
-    return kept | {"PYTHONPATH": os.pathsep.join(map(str, path or (TESTS,)))} | variables
+    return kept | {"PYTHONPATH": os.pathsep.join(map(str, path or (TESTS, TESTS.parent)))} | variables
 
 
 @dataclass

@@ -8,6 +8,7 @@ from make_records import make_record
 
 from bench.config import Settings
 from bench.queues.digest import DigestPlan
+from bench.results.cautions import cautions
 from bench.results.checks import judge
 from bench.results.metrics import Stamps
 from bench.results.record import Verdict
@@ -16,7 +17,7 @@ from bench.stamps import COMPLETED, COMPUTE_END, H2D_START, INTENDED, SENT, STAM
 ROWS = 5
 PLAN = DigestPlan.of(numel=8, itemsize=4, rows=2)
 VALUES = [[float(8 * payload + k) for k in range(PLAN.elements)] for payload in range(4)]
-SHORT = ["short: the measured window took less than 1 s", "short: fewer than 30 measured requests"]
+ALIKE = "answers could not be checked: different payloads have too similar answers"
 
 
 def settings(**changes: Any) -> Settings:
@@ -58,28 +59,17 @@ def verdict(
     rows: Stamps | None = None,
     said: dict[str, Any] | None = None,
     kept: np.ndarray[Any, np.dtype[np.float32]] | None = None,
+    in_flight_ns: int | None = None,
 ) -> Verdict:
     digests = (answers() if kept is None else kept).tobytes()
-    return judge(given or settings(), stamps() if rows is None else rows, said or backend(), digests, PLAN)
+    return judge(
+        given or settings(), stamps() if rows is None else rows, said or backend(), digests, PLAN, in_flight_ns
+    )
 
 
 def test_a_good_run_is_valid() -> None:
-    """Nothing is held against it but that it was short, and a long one has not even that."""
-    assert verdict() == Verdict("valid", [], SHORT)
-    long = settings(num_iters=30)
-    assert verdict(long, stamps(31, apart_ns=10**8), kept=answers(31)) == Verdict("valid", [], [])
-
-
-@pytest.mark.parametrize(("rows", "apart_ns", "warning"), [(31, 10**6, SHORT[0]), (30, 10**9, SHORT[1])])
-def test_short_window_and_few_requests_are_warned_of_apart(rows: int, apart_ns: int, warning: str) -> None:
-    """30 requests in 30 ms, and 29 in 29 s."""
-    assert verdict(settings(num_iters=rows - 1), stamps(rows, apart_ns), kept=answers(rows)).warnings == [warning]
-
-
-def test_warm_up_requests_do_not_make_a_short_window_long() -> None:
-    """Of 31 requests 20 are warm-up, so fewer than 30 were measured."""
-    given = settings(num_iters=10, warmup_iters=20)
-    assert verdict(given, stamps(31, 10**9), kept=answers(31)).warnings == [SHORT[1]]
+    """Nothing is held against it."""
+    assert verdict() == Verdict("valid", [], [])
 
 
 def test_request_without_an_answer_makes_a_run_invalid() -> None:
@@ -158,9 +148,7 @@ def test_references_too_alike_are_said_to_check_nothing(spread: float) -> None:
     said = backend(references={"values": values, "rtol": 1e-4, "atol": 5e-3})
     kept = answers()
     kept[:, : PLAN.elements] = [values[row % 4] for row in range(ROWS)]
-    assert verdict(said=said, kept=kept) == Verdict(
-        "valid", [], [*SHORT, "answers could not be checked: different payloads have too similar answers"]
-    )
+    assert verdict(said=said, kept=kept) == Verdict("valid", [], [ALIKE])
 
 
 def test_two_of_the_payloads_alike_are_enough_for_that_warning() -> None:
@@ -169,9 +157,7 @@ def test_two_of_the_payloads_alike_are_enough_for_that_warning() -> None:
     kept = answers()
     kept[2] = kept[1]
     said = backend(references={"values": values, "rtol": 1e-4, "atol": 5e-3})
-    assert verdict(said=said, kept=kept).warnings[len(SHORT) :] == [
-        "answers could not be checked: different payloads have too similar answers"
-    ]
+    assert verdict(said=said, kept=kept).warnings == [ALIKE]
 
 
 def test_one_payload_is_said_to_check_nothing() -> None:
@@ -179,7 +165,7 @@ def test_one_payload_is_said_to_check_nothing() -> None:
     said = backend(references={"values": VALUES[:1], "rtol": 1e-4, "atol": 5e-3})
     kept = answers()
     kept[:] = kept[0]
-    (warning,) = verdict(settings(payloads=1), said=said, kept=kept).warnings[len(SHORT) :]
+    (warning,) = verdict(settings(payloads=1), said=said, kept=kept).warnings
     assert "with one payload" in warning
     assert "Set payloads=4" in warning
 
@@ -188,14 +174,14 @@ def test_backend_without_references_is_warned_of() -> None:
     """verify=true without anything to compare with is no success."""
     said = backend()
     del said["references"]
-    assert verdict(said=said).warnings[len(SHORT) :] == ["answers were not checked: the backend gave no references"]
+    assert verdict(said=said).warnings == ["answers were not checked: the backend gave no references"]
 
 
 def test_verify_off_checks_no_answer_and_warns_of_nothing() -> None:
     """The user asked for it."""
     kept = answers()
     kept[:] = -1
-    assert verdict(settings(verify=False), kept=kept) == Verdict("valid", [], SHORT)
+    assert verdict(settings(verify=False), kept=kept) == Verdict("valid", [], [])
 
 
 @pytest.mark.parametrize(
@@ -208,6 +194,8 @@ def test_verify_off_checks_no_answer_and_warns_of_nothing() -> None:
         ({}, "compute_threads", 1, 4),
         ({"num_workers": 3}, "compute_threads", 4, 3),
         ({"stream_layout.buffers_per_worker": 3}, "buffers", 8, 12),
+        ({"stream_layout.name": "async"}, "buffers", 8, 4),
+        ({"stream_layout.name": "serial"}, "buffers", 8, 1),
         ({}, "device", "cuda:0", "cpu"),
         ({"device.name": "cuda", "device.index": 1}, "device", "cuda:0", "cuda:1"),
         ({"stream_layout.intraop_threads": 2}, "intraop_threads", 1, 2),
@@ -229,6 +217,55 @@ def test_compile_that_compiled_nothing_makes_a_run_invalid() -> None:
     asked = settings(compile=True)
     assert verdict(asked, said=backend(compiled=True)).reasons == ["compile=true, but the compiler made no graph"]
     assert verdict(asked, said=backend(compiled=True, compilations=1)).status == "valid"
+
+
+def in_turn(latency_ns: int, rows: int = ROWS) -> Stamps:
+    """Requests one after the other, each with that latency, stamps evenly spread."""
+    steps = np.linspace(0, latency_ns, WIDTH, dtype=np.int64)
+    return np.array([10**9 + 2 * latency_ns * row + steps for row in range(rows)])
+
+
+@pytest.mark.parametrize(
+    ("factor", "is_broken"), [(1.0, False), (1.15, False), (1.3, True), (0.7, True), (0.001, True)]
+)
+def test_requests_in_flight_must_agree_with_the_latencies(factor: float, is_broken: bool) -> None:
+    """Little's law, here with a tolerance of 4 / √400: what was counted differs by 15 % and by 30 %."""
+    rows = in_turn(10**9, 401)
+    counted = int(factor * (rows[1:, COMPLETED] - rows[1:, SENT]).sum())
+    found = verdict(settings(num_iters=400), rows, kept=answers(401), in_flight_ns=counted)
+    assert [reason.split(":")[0] for reason in found.reasons] == ["Little's law is broken"] * is_broken
+
+
+@pytest.mark.parametrize(("load", "is_told"), [("constant", True), ("burst", False)])
+def test_client_that_fell_behind_its_schedule_makes_a_run_invalid(load: str, is_told: bool) -> None:
+    """Under an open load a request sent a second late is not the load that was asked; a burst has no schedule."""
+    rows = in_turn(10**6)
+    rows[3, SENT:] += 10**9
+    reasons = verdict(settings(**{"load.name": load, "load.rate": 500.0}), rows).reasons
+    assert ["the client fell behind" in reason for reason in reasons] == [True] * is_told
+
+
+@pytest.mark.parametrize(
+    ("rows", "apart_ns", "warnings"),
+    [
+        (31, 10**8, []),
+        (31, 10**6, ["short: the measured window took less than 1 s"]),
+        (30, 10**8, ["short: fewer than 30 measured requests"]),
+        (5, 100, ["short: the measured window took less than 1 s", "short: fewer than 30 measured requests"]),
+    ],
+)
+def test_short_window_and_few_requests_are_warned_of_apart(rows: int, apart_ns: int, warnings: list[str]) -> None:
+    """30 requests in 3 s and in 30 ms, 29 in 2.9 s, 4 in no time."""
+    found = cautions(settings(num_iters=rows - 1), stamps(rows, apart_ns)[1:], {}, [], None)
+    assert [warning for warning in found if warning.startswith("short")] == warnings
+
+
+def test_run_that_measures_the_harness_is_warned_of() -> None:
+    """A request every 100 µs is less than 20 times 6 µs, and more than 20 times 4 µs."""
+    measured = stamps(40, 100_000)
+    for overhead_us, is_warned in ((6.0, True), (4.0, False), (None, False)):
+        found = cautions(settings(), measured, {}, [], overhead_us)
+        assert any(warning.startswith("measures the harness") for warning in found) is is_warned
 
 
 def test_all_reasons_are_told_at_once() -> None:

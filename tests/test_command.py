@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import environment, rows
+from commands import Done, environment, read_json, rows
 from conftest import Start
 
 from bench.results.record import read_record
@@ -44,19 +44,31 @@ def test_command_that_runs_nothing_is_light(tmp_path: Path, arguments: list[str]
     assert list(tmp_path.iterdir()) == []
 
 
-def test_single_run_leaves_the_files_of_a_sweep(start: Start) -> None:
-    """Without -m: its record and tables in one directory, its metrics printed, its row in the cumulative tables."""
-    done = start("experiment=mine").wait()
-    assert done.code == 0, done.stderr
-    directory = done.directory
+@pytest.fixture(scope="module")
+def single(start: Start) -> Done:
+    """One run without -m, profiled."""
+    return start("experiment=mine", "profile=true").wait()
+
+
+def test_single_run_leaves_the_files_of_a_sweep(single: Done) -> None:
+    """Its record and tables in one directory, its metrics printed, its row in the cumulative tables."""
+    assert single.code == 0, single.stderr
+    directory = single.directory
     assert read_record(directory).job is None
     assert {"metrics.json", "requests.parquet", "summary.md", "summary.csv", "runs.csv"} <= {
         path.name for path in directory.iterdir()
     }
     for text in ("average_latency ", "throughput ", "summary.md"):
-        assert text in done.stdout
-    assert len(rows(done.outputs / "results" / "output.csv")) == 1
-    assert "| mine" in (done.outputs / "results" / "output_2_false.md").read_text("utf-8")
+        assert text in single.stdout
+    assert len(rows(single.outputs / "results" / "output.csv")) == 1
+    assert "| mine" in (single.outputs / "results" / "output_2_false.md").read_text("utf-8")
+
+
+def test_trace_is_a_chrome_trace(single: Done) -> None:
+    """profile=true leaves events of the backend's threads, in JSON that opens."""
+    events = read_json(single.directory / "trace.json")["traceEvents"]
+    passes = [event for event in events if event.get("name") == "aten::conv2d"]
+    assert len(passes) >= 8
 
 
 def refused(start: Start, *overrides: str) -> str:
@@ -87,27 +99,37 @@ def test_good_cells_do_not_start_beside_a_bad_one(start: Start) -> None:
     assert "batch_size=-5" in refused(start, "-m", "batch_size=1,2,-5")
 
 
-def test_unknown_models_and_targets_are_refused_with_close_names(start: Start) -> None:
-    """All cells' models are looked up, and every bad one is named before any run."""
-    said = refused(start, "-m", "model._target_=toys.Nett,nowhere.Net,toys.Net,toys.os,math.pi")
-    assert "model._target_=toys.Nett: " in said
-    assert "Close: Net" in said
-    assert "model._target_=nowhere.Net: No module named 'nowhere'" in said
-    assert "model._target_=toys.os: is a module, not a class" in said
-    assert "model._target_=math.pi: is a float, not a class" in said
+@pytest.fixture(scope="module")
+def models(start: Start) -> str:
+    """What is said of a sweep over models none of which can be run."""
+    targets = "null,toys.Nett,nowhere.Net,toys.os,math.pi,toys.CannotBeMade,toys.Net"
+    return refused(
+        start,
+        "-m",
+        f"model._target_={targets}",
+        "model=torchvision",
+        "model.name=resnet19",
+        "model.input_shape=[4,16,16]",
+    )
 
 
-def test_unknown_torchvision_model_is_refused_with_close_names(start: Start) -> None:
-    """Likewise for torchvision's names."""
-    said = refused(start, "model=torchvision", "model.name=resnet19", "model._target_=null")
-    assert "model.name=resnet19: not a model of torchvision. Close: resnet18" in said
-
-
-def test_constructor_and_forward_that_fail_are_refused_together(start: Start) -> None:
-    """Two cells' models: one whose constructor raises, one that does not take the input."""
-    said = refused(start, "-m", "model._target_=toys.CannotBeMade,toys.Net", "model.input_shape=[4,16,16]")
-    assert "toys.CannotBeMade" in said
-    assert "its forward pass fails on an input of shape (1, 4, 16, 16)" in said
+@pytest.mark.parametrize(
+    "words",
+    [
+        "model.name=resnet19: not a model of torchvision. Close: resnet18",
+        "model._target_=toys.Nett: ",
+        "Close: Net",
+        "model._target_=nowhere.Net: No module named 'nowhere'",
+        "model._target_=toys.os: is a module, not a class",
+        "model._target_=math.pi: is a float, not a class",
+        "model._target_=toys.CannotBeMade: ",
+        "cannot be made",
+        "its forward pass fails on an input of shape (1, 4, 16, 16)",
+    ],
+)
+def test_every_model_that_cannot_run_is_named_before_any_run(models: str, words: str) -> None:
+    """Unknown names with close ones, targets that are no class, a constructor that raises, an unfit input."""
+    assert words in models
 
 
 def test_unknown_key_and_option_are_refused_by_name(tmp_path: Path) -> None:

@@ -32,20 +32,27 @@ def test_every_metric_of_two_requests() -> None:
             "average_latency": 0.065,
             "min_latency": 0.055,
             "max_latency": 0.075,
-            "service_latency": 0.064,
             # 2 × 3 samples from the first sent (501 ms) to the last completed (605 ms)
             "window": 0.104,
             "throughput": 6 / 0.104,
-            "schedule_delay": 0.001,
-            "queue_wait": 0.005,
-            "h2d": 0.004,
-            "compute_wait": 0.005,
-            "compute": 0.016,
-            "d2h_wait": 0.007,
-            "d2h": 0.008,
-            "respond": 0.019,
         }
     )
+
+
+def test_every_duration_of_a_request() -> None:
+    """Each stage, in nanoseconds, is what lies between its two stamps."""
+    assert {name: each.tolist() for name, each in durations(np.array([request(0)])).items()} == {
+        "schedule_delay": [1 * MS],
+        "queue_wait": [5 * MS],
+        "h2d": [4 * MS],
+        "compute_wait": [5 * MS],
+        "compute": [6 * MS],
+        "d2h_wait": [7 * MS],
+        "d2h": [8 * MS],
+        "respond": [19 * MS],
+        "latency": [55 * MS],
+        "service_latency": [54 * MS],
+    }
 
 
 def test_stages_add_up_to_the_latency() -> None:
@@ -100,10 +107,10 @@ def test_requests_without_an_answer_do_not_count() -> None:
 def test_latency_holds_the_delay_of_the_client_itself() -> None:
     """A request meant for 0 ms and sent 40 ms late has that in its latency and not in its service latency."""
     late = [0, *[time + 40 for time in PLAN[1:]]]
-    metrics = run_metrics(np.array([request(0), request(100, late)]), 1, 0)
-    assert metrics["average_latency"] == pytest.approx(0.095)
-    assert metrics["service_latency"] == pytest.approx(0.054)
-    assert metrics["schedule_delay"] == pytest.approx(0.041)
+    rows = np.array([request(0), request(100, late)])
+    assert run_metrics(rows, 1, 0)["average_latency"] == pytest.approx(0.095)
+    each = durations(rows)
+    assert [each[name][1] / MS for name in ("latency", "service_latency", "schedule_delay")] == [95, 54, 41]
 
 
 @pytest.mark.parametrize("rows", [0, 1, 3])

@@ -6,12 +6,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import Done, read_json, rows, stamps
+from commands import Done, rows, stamps
 from conftest import Start
+from hydra import compose, initialize_config_dir
 
+from bench.hydra_glue import conf_directory, new_moment
 from bench.results.metrics import STAGES
 from bench.results.record import Record
 from bench.stamps import STAMPS
+from bench.sweep import Sweep
 
 CELLS = list(product(["serial", "async", "pipelined"], ["shared_memory", "torch"], ["burst", "closed"]))
 WARMUP, ITERS, CLIENTS = 3, 8, 3
@@ -25,7 +28,7 @@ def layouts(start: Start) -> Done:
         "queue=shared_memory,torch",
         "load=burst,closed",
         "-m",
-        f"load.clients={CLIENTS}",
+        f"++load.clients={CLIENTS}",  # ++, since burst has no such key
         f"warmup_iters={WARMUP}",
         f"num_iters={ITERS}",
         "repeat=range(1)",
@@ -54,10 +57,12 @@ def assert_whole(record: Record) -> dict[str, list[Any]]:
         assert times[0] > 0
         assert times[1:] == sorted(times[1:]), "stamps go back in time"
         assert times[0] <= times[1]
-    metrics = record.metrics
-    # To the microsecond: sums of means in seconds, from stamps in nanoseconds.
-    assert sum(metrics[stage] for stage in STAGES) == pytest.approx(metrics["average_latency"], abs=1e-6)
-    measured = slice(1 + warmup, None)
+    metrics, measured = record.metrics, slice(1 + warmup, None)
+    means = {name: sum(columns[f"{name}_ns"][measured]) / iters for name in STAMPS}
+    # To the microsecond: the stages, each from its own two stamps, are all of the latency.
+    assert sum(means[end] - means[start] for start, end in STAGES.values()) / 1e9 == pytest.approx(
+        metrics["average_latency"], abs=1e-6
+    )
     first, last = min(columns["sent_ns"][measured]), max(columns["completed_ns"][measured])
     assert metrics["throughput"] == pytest.approx(iters * record.settings["batch_size"] / (last - first) * 1e9)
     return columns
@@ -81,12 +86,14 @@ def test_record_of_each_layout_queue_and_load_is_whole(layouts: Done, layout: st
     assert record.metrics["warmup_iters_average_latency"] > 0
 
 
-@pytest.mark.parametrize(("layout", "threads", "streams"), [("serial", 1, 1), ("async", 2, 3), ("pipelined", 2, 4)])
-def test_backend_attests_what_it_ran(layouts: Done, layout: str, threads: int, streams: int) -> None:
+@pytest.mark.parametrize(
+    ("layout", "threads", "streams", "buffers"), [("serial", 1, 1, 1), ("async", 2, 3, 2), ("pipelined", 2, 4, 4)]
+)
+def test_backend_attests_what_it_ran(layouts: Done, layout: str, threads: int, streams: int, buffers: int) -> None:
     """Threads, streams and buffers of two workers: serial has one thread, pipelined a stream more than async."""
     for queue, load in product(["shared_memory", "torch"], ["burst", "closed"]):
         backend = cell(layouts, layout, queue, load).backend
-        assert (backend["compute_threads"], backend["streams"], backend["buffers"]) == (threads, streams, 2 * threads)
+        assert (backend["compute_threads"], backend["streams"], backend["buffers"]) == (threads, streams, buffers)
         assert (backend["stream_layout"], backend["input_shape"]) == (layout, [2, 3, 16, 16])
         assert (backend["compiled"], backend["compilations"]) == (False, 0)
 
@@ -117,7 +124,8 @@ def test_tables_hold_what_the_records_hold(layouts: Done) -> None:
         assert (row["n"], row["throughput_std"]) == ("1", "")
     markdown = (directory / "summary.md").read_text("utf-8")
     assert markdown in layouts.stdout
-    assert markdown.count("\n| ") == 1 + len(CELLS) + 1
+    table = markdown[markdown.index("\n| ") :].strip().partition("\n\n")[0]
+    assert len(table.splitlines()) == 2 + len(CELLS)
 
 
 def test_progress_tells_run_and_cell(layouts: Done) -> None:
@@ -165,46 +173,78 @@ def test_warm_cache_is_filled_before_the_first_run(start: Start, small: tuple[st
     assert [file for file in kernels if file.stat().st_mtime > primed] == []
 
 
+PRESETS = [
+    (["+sweep=quick"], 4, 12),
+    (["+sweep=pytorch"], 10, 100),
+    (["+sweep=workers"], 20, 200),
+    (["+sweep=layouts"], 6, 60),
+]
+
+
+@pytest.mark.parametrize(("arguments", "cells", "runs"), PRESETS)
+def test_every_preset_composes(arguments: list[str], cells: int, runs: int) -> None:
+    """All its cells are settings that can be run, each once, with as many repeats as it says."""
+    new_moment()
+    with initialize_config_dir(str(conf_directory()), version_base="1.3"):
+        sweep = Sweep.multiple(compose("config", arguments, return_hydra_config=True))
+    assert (len(sweep.cells), sweep.total) == (cells, runs)
+    assert len({settings.cell for settings in sweep.cells}) == cells
+
+
+def test_presets_are_what_they_are_named_after() -> None:
+    """pytorch is runner.sh's matrix on its queue and layout; there is a test above for each file."""
+    files = {file.stem for file in (conf_directory() / "sweep").glob("*.yaml")}
+    assert files == {name.partition("=")[2] for arguments, _, _ in PRESETS for name in arguments if name[0] == "+"}
+    with initialize_config_dir(str(conf_directory()), version_base="1.3"):
+        cells = Sweep.multiple(compose("config", ["+sweep=pytorch"], return_hydra_config=True)).cells
+    assert {(c.batch_size, c.compile) for c in cells} == set(product([1, 32, 64, 128, 256], [True, False]))
+    assert {(c.queue.name, c.stream_layout.name, c.num_workers) for c in cells} == {("torch", "pipelined", 4)}
+
+
 @pytest.mark.parametrize(
     ("arguments", "cells", "runs"),
     [
-        (["+sweep=quick"], 4, 12),
-        (["+sweep=pytorch"], 10, 100),
-        (["+sweep=workers"], 20, 200),
-        (["+sweep=layouts"], 6, 60),
-        (["-m", "batch_size=1,32,64,128,256", "compile=true,false"], 10, 100),
-        (["+sweep=quick", "batch_size=4", "repeat=range(2)"], 2, 4),
+        (["+sweep=quick", "batch_size=4", "compile=true,false", "repeat=range(2)"], 2, 4),
+        (["batch_size=1,32,64,128,256", "compile=true,false", "-m"], 10, 100),
     ],
 )
-def test_every_preset_composes(start: Start, arguments: list[str], cells: int, runs: int) -> None:
-    """dry_run=true prints its cells with their memory, makes nothing and ends well."""
-    done = start(*arguments, "dry_run=true", "num_iters=2").wait()
+def test_dry_run_prints_cells_and_memory_and_makes_nothing(
+    start: Start, arguments: list[str], cells: int, runs: int
+) -> None:
+    """A preset runs without -m and can be narrowed; -m alone has ten repeats; no directory is made."""
+    command = start(*arguments, "dry_run=true")
+    done = command.wait()
     assert done.code == 0, done.stderr
     assert done.stdout.startswith(f"{runs} runs of {cells} cells.")
     table = [line for line in done.stdout.splitlines() if line.startswith("|")]
-    assert len(table) == 2 + cells
+    assert len(table) == len(set(table)) == 2 + cells, "every cell differs from the others in what is shown"
     assert "shared memory (MiB)" in table[0]
-    assert len(set(table)) == len(table), "every cell differs from the others in what is shown"
     assert not done.outputs.exists()
+    command.assert_all_gone()
 
 
 @pytest.fixture(scope="module")
 def failing(start: Start) -> Done:
-    """Two repeats of two cells, of which that with batch_size=2 fails."""
-    return start("model._target_=toys.RaisesForTwo", "batch_size=1,2", "repeat=range(2)", "-m").wait()
+    """Three runs, of which that with batch_size=2 fails."""
+    return start("model._target_=toys.RaisesForTwo", "batch_size=1,2,1", "repeat=range(1)", "-m").wait()
 
 
 def test_failed_cell_does_not_cost_the_others(failing: Done) -> None:
-    """All four runs took place, in turn; the good cell has its n of 2 and the exit code tells of the other."""
+    """All runs took place, in turn; the exit code tells of the one that failed, and so do the tables."""
     assert failing.code == 1
-    order = [(record.settings["repeat"], record.settings["batch_size"]) for record in failing.records]
-    assert order == [(0, 1), (0, 2), (1, 1), (1, 2)]
-    good, bad = rows(failing.directory / "summary.csv")
-    assert (good["batch_size"], good["n"], good["verdict"][:5]) == ("1", "2", "valid")
-    assert float(good["throughput_std"]) > 0
+    assert [record.settings["batch_size"] for record in failing.records] == [1, 2, 1]
+    _, bad = rows(failing.directory / "summary.csv")
     assert (bad["batch_size"], bad["n"], bad["throughput_mean"]) == ("2", "0", "")
     assert "FAILED" in bad["verdict"]
     assert "FAILED (backend: RuntimeError: no room for 2 samples)" in failing.stdout
+
+
+def test_same_value_twice_is_one_cell(failing: Done) -> None:
+    """batch_size=1,…,1 makes two runs in two directories, which are one cell with n=2."""
+    assert len({record.directory for record in failing.records}) == 3
+    good, _ = rows(failing.directory / "summary.csv")
+    assert (good["batch_size"], good["n"], good["verdict"][:5]) == ("1", "2", "valid")
+    assert float(good["throughput_std"]) > 0
 
 
 def test_failed_record_says_where_and_why(failing: Done) -> None:
@@ -217,18 +257,18 @@ def test_failed_record_says_where_and_why(failing: Done) -> None:
             assert record.error["phase"] == "load"
             assert record.error["reason"] == "backend: RuntimeError: no room for 2 samples"
             assert "toys.py" in record.error["traceback"]
-            assert record.metrics == {}
+            assert not {"warmup_latency", "average_latency", "throughput"} & set(record.metrics)
 
 
 def test_cumulative_tables_hold_the_good_runs_and_the_csv_all(failing: Done) -> None:
-    """A table for batch_size=1; output.csv with a row for each of the four runs."""
+    """A table for batch_size=1; output.csv with a row for each of the three runs."""
     results = failing.outputs / "results"
-    assert len(rows(results / "output.csv")) == 4
+    assert len(rows(results / "output.csv")) == 3
     lines = (results / "output_1_false.md").read_text("utf-8").splitlines()
     assert len([line for line in lines if line.startswith("| default ")]) == 1
 
 
-NAMES = ["a/b", "one, two", 'it\'s "quoted" | 100 %', "größe ±", "x" * 300]
+NAMES = ['a/b, c\'s "größe" | ± 100 %', "x" * 300]
 
 
 def quoted(name: str) -> str:
@@ -237,7 +277,7 @@ def quoted(name: str) -> str:
 
 
 def test_any_experiment_name_works(start: Start, tmp_path: Path) -> None:
-    """Slash, comma, quotes, bar, umlaut and 300 characters: a directory of its own and the name in every table."""
+    """Slash, comma, space, quotes, umlaut and bar, and 300 characters: the name stands whole in every table."""
     commands = [
         start(quoted(name), "model=noop", "model._target_=bench.backend.models.Noop", cwd=tmp_path / str(k))
         for k, name in enumerate(NAMES)
@@ -249,15 +289,6 @@ def test_any_experiment_name_works(start: Start, tmp_path: Path) -> None:
         assert record.experiment == name
         assert rows(done.directory / "summary.csv")[0]["experiment"] == name
         assert rows(done.outputs / "results" / "output.csv")[0]["experiment"] == name
-
-
-def test_same_value_twice_is_one_cell(start: Start) -> None:
-    """batch_size=1,1 makes two runs in two directories, which are one cell with n=2."""
-    done = start("batch_size=1,1", "repeat=range(1)", "-m").wait()
-    assert done.code == 0, done.stderr
-    assert len({record.directory for record in done.records}) == 2
-    (row,) = rows(done.directory / "summary.csv")
-    assert row["n"] == "2"
 
 
 def test_two_commands_of_one_second_do_not_mix(start: Start, tmp_path: Path) -> None:
@@ -283,11 +314,3 @@ def test_swept_experiment_names_do_not_lose_their_runs(start: Start) -> None:
     else:
         assert done.code == 0, done.stderr
         assert len(rows(done.directory / "runs.csv")) == 2
-
-
-def test_trace_is_a_chrome_trace(start: Start) -> None:
-    """profile=true leaves events of the backend's threads, in JSON that opens."""
-    done = start("profile=true").wait()
-    assert done.code == 0, done.stderr
-    events = read_json(done.directory / "trace.json")["traceEvents"]
-    assert sum("conv" in event.get("name", "") for event in events) >= 8

@@ -110,7 +110,16 @@ def construct(model: Model, seed: int, device: torch.device | None = None) -> nn
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         if model.target is not None:
-            module = _target(model)(**model.args)
+            target = _target(model)
+            try:
+                module = target(**model.args)
+            except Exception as error:
+                raise ConfigError(
+                    [
+                        f"model._target_={model.target}: its constructor failed with model.args={model.args}: "
+                        f"{type(error).__name__}: {error}. Set model.args to what it takes"
+                    ]
+                ) from error
             if not isinstance(module, nn.Module):
                 raise ConfigError(
                     [f"model._target_={model.target}: gave a {type(module).__name__}, not a torch.nn.Module"]

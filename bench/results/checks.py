@@ -15,9 +15,9 @@ from bench.results.record import Verdict
 from bench.stamps import COMPLETED, INTENDED, SENT, STAMPS
 
 _CANNOT_CHECK = 10  # references of different payloads must differ by more than so many tolerances
-# Little's law holds to within so much, or so much over the root of the number of requests, and so
-# many nanoseconds a request, since the frontend counts an answer a little after it is stamped.
-_LITTLE = (0.05, 4.0)
+# Little's law holds to within so much, or so much over the root of the number of requests, but never more
+# than so much; and so many nanoseconds a request, since the frontend counts an answer a little after its stamp.
+_LITTLE = (0.05, 4.0, 0.5)
 _COUNTED_LATE_NS = 20_000
 
 
@@ -117,7 +117,7 @@ def _little(measured: Stamps, in_flight_ns: int | None) -> list[str]:
         return []
     stamped = int((answered[:, COMPLETED] - answered[:, SENT]).sum())
     count = len(answered)
-    tolerance = max(_LITTLE[0], _LITTLE[1] / math.sqrt(count)) * stamped + _COUNTED_LATE_NS * count
+    tolerance = min(_LITTLE[2], max(_LITTLE[0], _LITTLE[1] / math.sqrt(count))) * stamped + _COUNTED_LATE_NS * count
     if abs(in_flight_ns - stamped) <= tolerance:
         return []
     span = int(answered[:, COMPLETED].max() - answered[:, SENT].min())

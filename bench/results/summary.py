@@ -94,7 +94,7 @@ def swept_axes(records: Iterable[Record]) -> dict[str, str]:
     left out. Where nothing differs, batch_size and compile stand for all.
     """
     flats = [flatten(record.settings) for record in {record.cell: record for record in records}.values()]
-    keys = dict.fromkeys(key for flat in flats for key in flat if key not in (*NO_NUMBER, "repeat"))
+    keys = dict.fromkeys(key for flat in flats for key in flat if key.partition(".")[0] not in (*NO_NUMBER, "repeat"))
     # As JSON, since 1, 1.0 and true are equal to Python.
     columns = {key: [json.dumps(flat.get(key), sort_keys=True) for flat in flats] for key in keys}
     varying = {key: column for key, column in columns.items() if len(set(column)) > 1}
