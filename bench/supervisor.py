@@ -81,7 +81,7 @@ def _fork_server_lives() -> bool:
     except (ProcessLookupError, OSError):
         return False
     try:
-        # Not reaped: multiprocessing does that before it starts another. A moment, since its pipes close before it ends.
+        # Not reaped: multiprocessing does that before it starts another. Its pipes close a moment before it ends.
         return not wait([fd], _TICK_S)
     finally:
         os.close(fd)

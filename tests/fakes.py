@@ -244,6 +244,10 @@ class HandOver:
         self._device.host.learn(clock)
         return item
 
+    def empty(self) -> bool:
+        """Whether nothing is waiting; who asks learns nothing."""
+        return self._items.empty()
+
 
 class FakeServer:
     """A queue's backend end: requests come in bursts, answers go through a bounded ring of slots.
@@ -282,7 +286,7 @@ class FakeServer:
         buffer: Buffer = self._free.get(timeout=self._timeout_s)
         return buffer
 
-    def respond(self, index: int, buffer: Buffer | None) -> None:
+    def respond(self, index: int, buffer: Buffer | None, more: bool = False) -> None:  # noqa: ARG002 - as Server has it
         """The client reads the answer, and the slot is free again."""
         if buffer is None:
             raise BenchError("no control message is sent here")

@@ -411,7 +411,7 @@ class HostServer:
     def reserve(self) -> Buffer:
         return Buffer(0, torch.empty(2))
 
-    def respond(self, index: int, buffer: Buffer | None) -> None:
+    def respond(self, index: int, buffer: Buffer | None, more: bool = False) -> None:  # noqa: ARG002 - as Server has it
         assert buffer is not None
         self.answers[index] = buffer.tensor.tolist()
         self.finished.release()

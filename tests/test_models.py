@@ -12,10 +12,23 @@ from torch import nn
 
 from bench.backend import models, weights
 from bench.backend.models import Noop, build, check, tolerance
-from bench.config import Device, Load, Model, Queue, Settings, StreamLayout
+from bench.config import Model, Settings
 from bench.errors import BenchError, ConfigError
+from bench.job import compose
 
 CPU = torch.device("cpu")
+SMALL = compose(
+    "model=mobilenet_v3_small",
+    "model.input_shape=[3,64,64]",
+    "stream_layout=serial",
+    "device=cpu",
+    "batch_size=1",
+    "compile=false",
+    "num_workers=1",
+    "num_iters=1",
+    "telemetry=false",
+    "stall_timeout_s=60",
+)
 
 
 class Custom(nn.Module):
@@ -32,44 +45,8 @@ class Custom(nn.Module):
 
 
 def make_settings(**model: Any) -> Settings:
-    """Settings with the given keys of the model."""
-    values: dict[str, Any] = {
-        "name": "mobilenet_v3_small",
-        "target": None,
-        "args": {},
-        "weights": "random",
-        "input_shape": [3, 64, 64],
-        "dtype": "float32",
-        "channels_last": False,
-    }
-    return Settings(
-        model=Model(**{**values, **model}),
-        stream_layout=StreamLayout("serial", 2, None, False),
-        queue=Queue("shared_memory"),
-        load=Load("burst", None),
-        device=Device("cpu", 0),
-        experiment="test",
-        batch_size=1,
-        compile=False,
-        compile_mode="default",
-        compile_cache="cold",
-        num_workers=1,
-        num_iters=1,
-        warmup_iters=0,
-        payloads=4,
-        repeat=0,
-        seed=0,
-        verify=True,
-        telemetry=False,
-        profile=False,
-        stall_timeout_s=60.0,
-        model_dir=None,
-        cache_dir=None,
-        keep_checkpoint=True,
-        output_dir="outputs",
-        dry_run=False,
-        progress=False,
-    )
+    """Small settings with the given keys of the model."""
+    return dataclasses.replace(SMALL, model=dataclasses.replace(SMALL.model, **model))
 
 
 def save(module: nn.Module, path: Path) -> Path:

@@ -100,37 +100,50 @@ def test_the_groups_are_the_slowest_and_the_middle() -> None:
     assert (found.slow["compute"], found.middle["compute"]) == pytest.approx((0.098, 0.0505))
 
 
-def test_tail_of_queue_wait() -> None:
-    """11 of 1000 requests wait 64 ms instead of 4 now and then: p99 is 80 ms, and their queue wait explains all."""
-    found = tail(requests(1000, queue_wait=[64] * 11))
-    assert (found.slow_requests, found.middle_requests, found.stage) == (10, 100, "queue_wait")
+WAITS = {"queue_wait": "backend takes", "compute_wait": "workers take"}  # for a worker: in the queue, and behind it
+
+
+@pytest.mark.parametrize("stage", WAITS)
+def test_tail_of_a_wait_for_a_worker(stage: str) -> None:
+    """11 of 1000 requests wait 60 ms longer now and then: p99 is 80 ms, and that wait explains all.
+
+    One request is due each second, and waits for 4 + 1 + 2 ms, so that one is waiting 1 % of the time.
+    """
+    found = tail(requests(1000, 1000, **{stage: [PLAN[stage] + 60.0] * 11}))
+    assert (found.slow_requests, found.middle_requests, found.stage) == (10, 100, stage)
     assert (found.slow["latency"], found.middle["latency"]) == pytest.approx((0.08, 0.02))
-    assert (found.slow["queue_wait"], found.middle["queue_wait"]) == pytest.approx((0.064, 0.004))
-    assert found.explains == pytest.approx({name: float(name == "queue_wait") for name in STAGES})
+    assert (found.slow[stage], found.middle[stage]) == pytest.approx((PLAN[stage] / 1e3 + 0.06, PLAN[stage] / 1e3))
+    assert found.explains == pytest.approx({name: float(name == stage) for name in STAGES})
     assert found.sentence == (
-        "p99 is 4 times p50; all of the difference is queue wait: requests came faster, at times, "
-        "than the backend takes them (a request was waiting 0 % of the time)"
+        f"p99 is 4 times p50; all of the difference is {stage.replace('_', ' ')}: requests came faster, at times, "
+        f"than the {WAITS[stage]} them (a request was waiting 1 % of the time)"
     )
-    assert found.advice == ADVICE["queue_wait"][1]
+    assert found.advice == ADVICE[stage][1]
 
 
-def test_tail_of_a_saturated_backend() -> None:
+@pytest.mark.parametrize("stage", WAITS)
+def test_tail_of_a_saturated_backend(stage: str) -> None:
     """Requests come each 10 ms and each waits 9 ms longer than the last: one is waiting all the time."""
-    found = tail(requests(400, every_ms=10, queue_wait=[9.0 * k for k in range(400)]))
-    assert found.stage == "queue_wait"
-    assert "queue wait: the backend is saturated (a request was waiting 100 % of the time)" in found.sentence
+    found = tail(requests(400, every_ms=10, **{stage: [9.0 * k for k in range(400)]}))
+    assert found.stage == stage
+    assert (
+        f"{stage.replace('_', ' ')}: the backend is saturated (a request was waiting 100 % of the time)"
+        in found.sentence
+    )
     assert "larger batch_size" in found.advice
 
 
-def test_tail_of_a_burst_is_called_a_backlog() -> None:
+@pytest.mark.parametrize("stage", WAITS)
+def test_tail_of_a_burst_is_called_a_backlog(stage: str) -> None:
     """Of requests sent at once the last wait longest, which says nothing of one request, and the sentence says so."""
-    found = tail(requests(400, every_ms=0, queue_wait=[8.0 * k for k in range(400)]), burst=True)
-    assert found.sentence.startswith("p99 is 1.98 times p50; all of the difference is queue wait: all requests were ")
+    found = tail(requests(400, every_ms=0, **{stage: [PLAN[stage] + 8.0 * k for k in range(400)]}), burst=True)
+    words = f"all of the difference is {stage.replace('_', ' ')}: all requests were sent at once"
+    assert found.sentence.startswith(f"p99 is 1.97 times p50; {words}")
     assert "backlog" in found.sentence
     assert "load=closed" in found.advice
 
 
-@pytest.mark.parametrize("stage", [name for name in STAGES if name != "queue_wait"])
+@pytest.mark.parametrize("stage", [name for name in STAGES if name not in WAITS])
 def test_each_stage_is_named_and_has_advice(stage: str) -> None:
     """A stage that is 90 ms longer in 5 of 50 requests, while another is 10 ms longer, is named with its 90 %."""
     other = "h2d" if stage != "h2d" else "d2h"

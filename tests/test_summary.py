@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from make_records import make_record
 
 from bench.results.record import Record
-from bench.results.summary import Statistic, summarize, swept_axes
+from bench.results.statistics import Statistic
+from bench.results.summary import summarize, swept_axes
 
 
 def axes(*changes: dict[str, Any]) -> dict[str, str]:
@@ -167,7 +168,7 @@ def test_nothing_gives_an_empty_summary() -> None:
     assert (summary.axes, summary.cells) == (["batch_size", "compile"], [])
 
 
-VALUE = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False), st.text(max_size=5))
+VALUE = st.one_of(st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), st.text(max_size=5))
 ARGUMENTS = st.dictionaries(st.sampled_from("abc"), VALUE | st.lists(VALUE, max_size=2))
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from make_records import make_record, write_sweep
 
 from bench.results.record import write_record
-from bench.results.summary import Statistic
+from bench.results.statistics import Statistic
 from bench.results.tables import write_tables
 from bench.results.text import escaped, markdown_table, mean_std, printable, shown
 
@@ -33,21 +33,26 @@ def table(markdown: str) -> list[list[str]]:
 
 
 def test_numbers_are_those_computed_by_hand(tmp_path: Path) -> None:
-    """Throughputs 90, 100, 140: mean 110, deviation sqrt((400 + 100 + 900) / 2) = 26.46."""
+    """Throughputs 90, 100, 140: mean 110, deviation sqrt((400 + 100 + 900) / 2) = 26.46.
+
+    The 95 % interval is 110 ± 4.3027 × 26.46 / √3, Student's t with 2 degrees of freedom.
+    """
     write_sweep(tmp_path, *(make_record(metrics={"throughput": x}) for x in (90, 100, 140)))
     markdown = write_tables(tmp_path)
-    assert rows(tmp_path / "summary.csv") == [
+    (row,) = rows(tmp_path / "summary.csv")
+    numbers = {name: float(row.pop(name)) for name in list(row) if name.startswith("throughput_")}
+    assert row == {"experiment": "default", "batch_size": "32", "compile": "true", "n": "3", "verdict": "valid"}
+    half = 4.302652729911275 * 700**0.5 / 3**0.5
+    assert numbers == pytest.approx(
         {
-            "experiment": "default",
-            "batch_size": "32",
-            "compile": "true",
-            "n": "3",
-            "verdict": "valid",
-            "throughput_mean": "110.0",
-            "throughput_std": str(700**0.5),
+            "throughput_mean": 110,
+            "throughput_std": 700**0.5,
+            "throughput_ci_low": 110 - half,
+            "throughput_ci_high": 110 + half,
+            "throughput_cv": 700**0.5 / 110,
         }
-    ]
-    header, row = table(markdown)
+    )
+    header, shown_row = table(markdown)
     assert header == [
         "batch_size",
         "compile",
@@ -57,7 +62,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path: Path) -> None:
         "GPU utilization (%)",
         "n",
     ]
-    assert row == ["32", "true", "–", "–", "110 ± 26", "–", "3"]
+    assert shown_row == ["32", "true", "–", "–", "110 ± 26", "–", "3"]
 
 
 def test_one_run_has_no_deviation(tmp_path: Path) -> None:
@@ -66,6 +71,7 @@ def test_one_run_has_no_deviation(tmp_path: Path) -> None:
     assert table(write_tables(tmp_path))[1][4] == "123.5"
     summary, run = rows(tmp_path / "summary.csv")[0], rows(tmp_path / "runs.csv")[0]
     assert (summary["throughput_mean"], summary["throughput_std"], summary["n"]) == ("123.456", "", "1")
+    assert [summary[f"throughput_{name}"] for name in ("ci_low", "ci_high", "cv")] == ["", "", ""]
     assert (run["directory"], run["throughput"]) == (".", "123.456")
 
 

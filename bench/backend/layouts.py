@@ -33,6 +33,10 @@ from bench.stamps import (
 _MARKS = (H2D_START, H2D_END, COMPUTE_START, COMPUTE_END, D2H_START, D2H_END)
 
 
+# On the CPU a frame has no buffers, so many cost nothing, and threads that hand over many in a row are woken less.
+_FRAMES_WITHOUT_BUFFERS = 256
+
+
 class DeviceModule(Protocol):
     """The part of `torch.cuda` (or `torch.cpu`) that a layout uses."""
 
@@ -84,6 +88,7 @@ class Engine:
         new_frame: makes a `Frame`.
         copies: whether frames have buffers of their own on a device.
         pins: whether the queue's tensors are pageable, and pinned before an asynchronous copy.
+        gathers: whether copying an answer out takes microseconds, so that one may wait for the next.
         thread_state: what each of the layout's threads enters: inference mode, threads, device.
         failed: told what a thread raised.
     """
@@ -98,6 +103,7 @@ class Engine:
         *,
         copies: bool,
         pins: bool,
+        gathers: bool = False,
         thread_state: Callable[[], AbstractContextManager[None]],
         failed: Callable[[BaseException], None],
         timeout_s: float,
@@ -109,6 +115,7 @@ class Engine:
         self.new_frame = new_frame
         self.copies = copies
         self.pins = pins
+        self.gathers = gathers
         self.thread_state = thread_state
         self.failed = failed
         self.timeout_s = timeout_s
@@ -149,11 +156,11 @@ class Engine:
         marks[5].synchronize()
         self.stamps[row + D2H_END] = now()
 
-    def respond(self, frame: Frame) -> None:
+    def respond(self, frame: Frame, more: bool = False) -> None:
         """Announce the answer; then put the device's own times over the host's."""
         row = frame.index * WIDTH
         self.stamps[row + REPLIED] = now()
-        self.server.respond(frame.index, frame.buffer)
+        self.server.respond(frame.index, frame.buffer, more)
         if self.copies:
             self._device_times(frame, row)
 
@@ -179,7 +186,10 @@ class Layout:
         self.engine = engine
         self.threads: list[threading.Thread] = []
         self.workers = len(engine.forwards)
-        self.frames = [engine.new_frame() for _ in range(self.workers * (buffers_per_worker if self.pipelines else 1))]
+        count = self.workers * (buffers_per_worker if self.pipelines else 1)
+        if self.pipelines and not engine.copies:
+            count = max(count, _FRAMES_WITHOUT_BUFFERS)
+        self.frames = [engine.new_frame() for _ in range(count)]
 
     def start(self) -> None:
         """Start the layout's threads; returns when each has run its forward pass once."""
@@ -319,10 +329,11 @@ class Pipelined(Layout):
             put(frame)
 
     def _copy_out(self) -> None:
-        engine, get, put = self.engine, self._computed.get, self._free.put
+        engine, get, put, last = self.engine, self._computed.get, self._free.put, self._computed.empty
+        gathers = engine.gathers
         while (frame := get()) is not None:
             engine.copy_out(frame)
-            engine.respond(frame)
+            engine.respond(frame, gathers and not last())
             put(frame)
 
 

@@ -20,9 +20,10 @@ from bench.queues.digest import output_plan
 from bench.setup import RunSetup
 from bench.stamps import RECEIVED, REPLIED, WIDTH
 
+_SMALL_BYTES = 65_536  # an answer that is copied within some ten microseconds
 _READ_S = 1.0  # how long one read waits before it is asked again
 _SLOT_BYTES = 64 * 2**20  # output slots beyond what is needed take no more than this
-_MOST_SLOTS = 256
+_MOST_SLOTS = 1024
 
 
 def serve(setup: RunSetup, link: Link) -> None:
@@ -139,6 +140,7 @@ class Backend:
             devices.new_frame_for(example, self.output, module),
             copies=cuda,
             pins=cuda and not shared,
+            gathers=not cuda and self.output.numel() * self.output.element_size() <= _SMALL_BYTES,
             thread_state=self.thread_state,
             failed=self.link.fail,
             timeout_s=settings.stall_timeout_s,
@@ -185,7 +187,7 @@ class Backend:
             "stream_layout": type(self.layout).__name__.lower(),
             "compute_threads": self.layout.workers,
             "streams": self.layout.streams,
-            "buffers": len(self.layout.frames),
+            "buffers": len(self.layout.frames) if self.device.type == "cuda" else 0,
             "intraop_threads": torch.get_num_threads(),
             "peak_allocated_bytes": torch.cuda.max_memory_allocated(self.device)
             if self.device.type == "cuda"

@@ -56,8 +56,11 @@ class Server(Protocol):
     def reserve(self) -> Buffer:
         """Host memory for one answer; waits while the frontend holds all of it."""
 
-    def respond(self, index: int, buffer: Buffer | None) -> None:
-        """Put the answer to request `index`, or to a control message, into the response queue."""
+    def respond(self, index: int, buffer: Buffer | None, more: bool = False) -> None:
+        """Put the answer to request `index`, or to a control message, into the response queue.
+
+        With `more` the caller promises the next answer within microseconds, and this one may be announced with it.
+        """
 
     def close(self) -> None:
         """Let go of everything shared."""

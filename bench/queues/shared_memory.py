@@ -24,6 +24,7 @@ from bench.stamps import COMPLETED, WIDTH
 if TYPE_CHECKING:
     import torch
 
+_TOGETHER = 16  # answers that one system call announces at most
 _CHUNK = 256  # messages taken at once, so that a backlog needs no memory of the process that reads it
 
 
@@ -133,6 +134,9 @@ class SharedMemoryServer:
         self._received = 0
         self._pending = 0  # announced, and not yet received
         self._answered = 0
+        self._told = 0  # answers that the frontend has been told of
+        self._indexes, self._slots = view.response_indexes, view.response_slots
+        self._response_fd = queue.response_ready.fd
         self._poll = queue.request_ready.poller()
         self._poll_freed = queue.slots_freed.poller()
         self._free: deque[Buffer] = deque()
@@ -170,8 +174,12 @@ class SharedMemoryServer:
 
     def reserve(self) -> Buffer:
         """The next free slot; only when there is none is the frontend asked, in one system call for many."""
-        with suppress(IndexError):
+        try:
             return self._free.popleft()
+        except IndexError:  # not suppress(): this is the hot path, and a context manager costs as much as the rest
+            return self._wait_for_slot()
+
+    def _wait_for_slot(self) -> Buffer:
         with self._reserving:
             while True:  # another thread may be quicker, before this one has the lock and after
                 with suppress(IndexError):
@@ -183,16 +191,22 @@ class SharedMemoryServer:
                     if buffer is not None:
                         self._free.append(buffer)
 
-    def respond(self, index: int, buffer: Buffer | None) -> None:
-        """The entry, then the count; under a lock, since the order of entries is the order of freeing."""
+    def respond(self, index: int, buffer: Buffer | None, more: bool = False) -> None:
+        """The entry, then the count; under a lock, since the order of entries is the order of freeing.
+
+        Up to `_TOGETHER` answers share a count where `more` are to come at once: to wake the frontend costs more
+        than all else that is done for an answer.
+        """
         with self._responding:
             position = self._answered
             self._answered = position + 1
-            self._view.response_indexes[position] = index
+            self._indexes[position] = index
             if buffer is not None:
-                self._view.response_slots[position] = buffer.slot
+                self._slots[position] = buffer.slot
             self._announced.append(buffer)
-            os.eventfd_write(self._queue.response_ready.fd, 1)
+            if not more or position - self._told >= _TOGETHER:
+                os.eventfd_write(self._response_fd, position + 1 - self._told)
+                self._told = position + 1
 
     def close(self) -> None:
         """Nothing is held that the end of the process does not free."""

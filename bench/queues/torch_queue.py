@@ -175,7 +175,7 @@ class TorchServer:
         assert self._like is not None, "allocate() comes first"
         return Buffer(-1, torch.empty_like(self._like))
 
-    def respond(self, index: int, buffer: Buffer | None) -> None:
+    def respond(self, index: int, buffer: Buffer | None, more: bool = False) -> None:  # noqa: ARG002
         """The queue's own thread moves the tensor to shared memory and sends its descriptor."""
         self._ends.responses.put((index, None if buffer is None else buffer.tensor))
 

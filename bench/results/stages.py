@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bench.results.metrics import PERCENTILES, STAGES, Stamps, answered, durations, percentile, requests_needed
 from bench.results.overlap import length, union
-from bench.stamps import COMPLETED, H2D_START, SENT
+from bench.stamps import COMPLETED, COMPUTE_START, SENT
 
 TAIL_NEEDS = 20  # requests, so that the slowest 5 and the middle 5 have others between them
 _AT_LEAST = 5  # requests of a group
@@ -20,7 +20,7 @@ _NO_TAIL = 1.2  # times the median, up to which there is nothing to explain
 _MOST = 0.5  # of the difference; a stage that explains less is not named alone
 _ALWAYS = 0.9  # share of the window in which a request waits, from which on the backend is saturated
 
-# What it means when most of a difference is this stage, and what to try. Queue wait has two meanings.
+# What it means when most of a difference is this stage, and what to try. The waits for a worker have two meanings.
 ADVICE: Mapping[str, tuple[str, str]] = {
     "schedule_delay": (
         "the client sent late, and the backend is not to blame",
@@ -35,8 +35,8 @@ ADVICE: Mapping[str, tuple[str, str]] = {
         "queue=shared_memory, whose memory is pinned, or a smaller batch_size or dtype",
     ),
     "compute_wait": (
-        "requests lay on the device until a worker was free",
-        "more num_workers, or fewer stream_layout.buffers_per_worker so that they wait in the queue instead",
+        "requests came faster, at times, than the workers take them",
+        "more num_workers, compile=true or a faster model, so that bunches drain sooner; or a lower load.rate",
     ),
     "compute": (
         "the forward pass itself took longer",
@@ -159,11 +159,11 @@ def _headline(
 
 def _meaning(stage: str, rows: Stamps, burst: bool) -> tuple[str, str]:
     """What a tail made of this stage means, and what to try."""
-    if stage != "queue_wait":
+    if stage not in ("queue_wait", "compute_wait"):
         return ADVICE[stage]
     if burst:
         return _BACKLOG
-    waiting = union(rows[:, [SENT, H2D_START]])
+    waiting = union(rows[:, [SENT, COMPUTE_START]])
     share = length(waiting) / max(1, int(rows[:, COMPLETED].max() - rows[:, SENT].min()))
     meaning, advice = _SATURATED if share >= _ALWAYS else ADVICE[stage]
     return f"{meaning} (a request was waiting {100 * share:.0f} % of the time)", advice
