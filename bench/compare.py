@@ -15,7 +15,7 @@ from bench.errors import BenchError
 from bench.report import show
 from bench.results.compare import Comparison, Judgement, compare, judge
 from bench.results.files import replacing, write_text
-from bench.results.markdown import machine
+from bench.results.markdown import machine, measured
 from bench.results.record import Record, read_records
 from bench.results.summary import Cell, summarize, swept_axes
 from bench.results.text import ABSENT, escaped, markdown_table, printable, shown
@@ -42,14 +42,17 @@ class Gate:
         if (sign == "-") != (metric in _HIGHER_IS_BETTER):
             worse = "-" if metric in _HIGHER_IS_BETTER else "+"
             raise BenchError(f"--gate {text!r}: {metric} gets worse in the other direction. Write {metric}:{worse}N%")
+        if sign == "-" and float(found["percent"]) >= 100:
+            raise BenchError(f"--gate {text!r}: nothing falls by so much. Write a number below 100%")
         return cls(metric, 1 + float(f"{sign}{found['percent']}") / 100)
 
     def broken(self, comparison: Comparison) -> bool:
         """The ratio is beyond the limit; where there is an interval, the whole of it is beyond 1, too."""
-        beyond = comparison.ratio < self.limit if self.limit < 1 else comparison.ratio > self.limit
+        falls = self.metric in _HIGHER_IS_BETTER
+        beyond = comparison.ratio < self.limit if falls else comparison.ratio > self.limit
         if comparison.low is None or comparison.high is None:
             return beyond
-        return beyond and (comparison.high < 1 if self.limit < 1 else comparison.low > 1)
+        return beyond and (comparison.high < 1 if falls else comparison.low > 1)
 
 
 @dataclass(frozen=True)
@@ -63,13 +66,22 @@ class Line:
     broken: bool
 
 
+@dataclass(frozen=True)
+class Table:
+    """All that is said of two sweeps."""
+
+    lines: list[Line]
+    lost: list[str]  # what A has and B cannot be compared by, in words
+    broken: bool  # whether a gate is; one that could not be checked everywhere counts as broken
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print; 1 when a gate is broken, 2 when there is nothing to compare."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description="Compare two sweeps cell by cell.")
     parser.add_argument("first", type=Path, metavar="A", help="directory of a sweep or a single run: the baseline")
     parser.add_argument("second", type=Path, metavar="B", help="directory of the other")
     parser.add_argument(
-        "--gate", action="append", default=[], metavar="METRIC:±N%", help="exit 1 if B is worse by more"
+        "--gate", action="append", default=[], metavar="METRIC:-N%", help="exit 1 if B is worse by more"
     )
     parser.add_argument("--metric", action="append", default=[], help=f"default {', '.join(_METRICS)}")
     parser.add_argument("--output", type=Path, metavar="DIR", help="write comparison.md and comparison.csv there")
@@ -80,43 +92,43 @@ def main(arguments: Sequence[str] | None = None) -> int:
         metrics = list(dict.fromkeys([*(chosen.metric or _METRICS), *(gate.metric for gate in gates)]))
         first, second = _records(chosen.first), _records(chosen.second)
         _same_machine(first, second, chosen.other_machine)
-        lines = compare_sweeps(first, second, metrics, gates)
-    except BenchError as error:
+        table = compare_sweeps(first, second, metrics, gates)
+        text = _markdown(table, chosen.first, chosen.second)
+        if chosen.output:
+            chosen.output.mkdir(parents=True, exist_ok=True)
+            write_text(chosen.output / "comparison.md", text)
+            _write_csv(chosen.output / "comparison.csv", table.lines)
+    except (BenchError, OSError) as error:
         print(printable(f"bench.compare: {error}", sys.stderr.encoding), file=sys.stderr)
         return 2
-    text = _markdown(lines, chosen.first, chosen.second)
     show(text)
-    if chosen.output:
-        chosen.output.mkdir(parents=True, exist_ok=True)
-        write_text(chosen.output / "comparison.md", text)
-        _write_csv(chosen.output / "comparison.csv", lines)
-    return 1 if any(line.broken for line in lines) else 0
+    return 1 if table.broken else 0
 
 
 def compare_sweeps(
     first: Sequence[Record], second: Sequence[Record], metrics: Sequence[str], gates: Sequence[Gate] = ()
-) -> list[Line]:
+) -> Table:
     """Each metric of each cell that both sweeps have, Holm-corrected over all of them.
 
     Cells match by the axes that vary within either sweep; a setting that only tells the two apart is
     what is compared. Raises BenchError where no cell matches, or a gate's metric is in none.
     """
-    keys = {**swept_axes(first), **swept_axes(second)}
+    keys = {**_varying(first), **_varying(second)}
     before, after = _by_axes(first, keys), _by_axes(second, keys)
-    pairs = [
-        (axes, metric, found)
-        for axes, cell in before.items()
-        if axes in after
-        for metric in metrics
-        if (found := _compared(cell, after[axes], metric)) is not None
-    ]
+    pairs, lost = [], []
+    for axes in (axes for axes in before if axes in after):
+        for metric in metrics:
+            if (found := _compared(before[axes], after[axes], metric)) is not None:
+                pairs.append((axes, metric, found))
+            elif metric in before[axes].metrics:
+                lost.append((axes, metric))
     if not pairs:
-        raise BenchError(f"no cell with valid runs is in both. Axes: {', '.join(keys)}")
+        raise BenchError(f"no cell with valid runs is in both. Axes: {', '.join(keys) or 'none'}")
     for gate in gates:
         if all(metric != gate.metric for _, metric, _ in pairs):
             raise BenchError(f"--gate {gate.metric}: no cell of both sweeps has this metric")
     judgements = judge([found for _, _, found in pairs])
-    return [
+    lines = [
         Line(
             dict(zip(keys, json.loads(axes), strict=True)),
             metric,
@@ -126,6 +138,9 @@ def compare_sweeps(
         )
         for (axes, metric, found), judgement in zip(pairs, judgements, strict=True)
     ]
+    unchecked = any(gate.metric == metric for gate in gates for _, metric in lost)
+    words = [f"{metric} of {_words(keys, axes)}" for axes, metric in lost]
+    return Table(lines, words, unchecked or any(line.broken for line in lines))
 
 
 def _records(directory: Path) -> list[Record]:
@@ -137,7 +152,7 @@ def _records(directory: Path) -> list[Record]:
 
 def _same_machine(first: Sequence[Record], second: Sequence[Record], allowed: bool) -> None:
     """Numbers compare within one machine and one set of versions only."""
-    here = {_identity(record) for record in (*first, *second)}
+    here = {_identity(record) for record in (*measured(first), *measured(second))}
     if len(here) > 1 and not allowed:
         raise BenchError(
             f"the runs are of different machines or versions: {'; '.join(sorted(here))}. "
@@ -150,9 +165,22 @@ def _identity(record: Record) -> str:
     return f"{machine(record.environment)}, torch {versions.get('torch')}, python {versions.get('python')}"
 
 
+def _varying(records: Sequence[Record]) -> dict[str, str]:
+    """The axes of a sweep; none for a single cell, where a table would still show two."""
+    return swept_axes(records) if len({record.cell for record in records}) > 1 else {}
+
+
+def _words(keys: dict[str, str], axes: str) -> str:
+    values = zip(keys, json.loads(axes), strict=True)
+    return ", ".join(f"{key}={shown(value)}" for key, value in values) or "the one cell"
+
+
 def _by_axes(records: Sequence[Record], keys: dict[str, str]) -> dict[str, Cell]:
+    summary = summarize(records)
+    if len(summary.experiments) > 1:
+        raise BenchError(f"several experiments in one directory: {', '.join(summary.experiments)}. Compare two of them")
     cells = {}
-    for cell in summarize(records).cells:
+    for cell in summary.cells:
         flat = flatten({key: value for key, value in cell.records[0].settings.items() if key not in NO_NUMBER})
         cells[json.dumps([flat.get(key) for key in keys.values()])] = cell
     return cells
@@ -170,10 +198,10 @@ def _compared(first: Cell, second: Cell, metric: str) -> Comparison | None:
     return compare(*values, higher_is_better=metric in _HIGHER_IS_BETTER)
 
 
-def _markdown(lines: Sequence[Line], first: Path, second: Path) -> str:
-    axes = list(lines[0].axes)
+def _markdown(table: Table, first: Path, second: Path) -> str:
+    axes = list(table.lines[0].axes)
     rows = []
-    for line in lines:
+    for line in table.lines:
         found = line.comparison
         interval = ABSENT if found.low is None else f"{found.low:.3f} to {found.high:.3f}"
         verdict: str = line.judgement.outcome
@@ -191,21 +219,25 @@ def _markdown(lines: Sequence[Line], first: Path, second: Path) -> str:
             ]
         )
     header = [*map(escaped, axes), "metric", "B / A", "95 % interval", "p (Holm)", "B is", "gate"]
-    return (
+    text = (
         f"A: {first}\nB: {second}\n\n{markdown_table(header, rows)}\n"
         "The ratio is of geometric means over the valid runs; p is corrected for all rows of this table.\n"
     )
+    if table.lost:
+        text += "\nNot compared, for want of valid runs of B or of values above 0:\n\n"
+        text += "".join(f"- {escaped(words)}\n" for words in table.lost)
+    return text
 
 
 def _write_csv(path: Path, lines: Sequence[Line]) -> None:
     with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
+        writer = csv.writer(file, lineterminator="\n")
         writer.writerow([*lines[0].axes, "metric", "ratio", "ci_low", "ci_high", "p_value", "verdict", "gate_broken"])
         for line in lines:
             found = line.comparison
             numbers = [found.ratio, found.low, found.high, line.judgement.p_value]
             writer.writerow(
-                [*map(shown, line.axes.values()), line.metric, *numbers, line.judgement.outcome, line.broken]
+                [*map(shown, line.axes.values()), line.metric, *numbers, line.judgement.outcome, shown(line.broken)]
             )
 
 

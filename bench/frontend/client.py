@@ -79,7 +79,7 @@ class Frontend:
         if not count:
             return
         self._due, self.in_flight_ns = count, 0
-        end_ns = None if duration_s is None else now() + round(duration_s * 1e9)
+        end_ns = None if duration_s is None or load.is_planned else now() + round(duration_s * 1e9)
         if load.in_flight is not None and not self._client.prepares:
             self._exchange(first, count, load.in_flight, end_ns)
             return
@@ -137,7 +137,7 @@ class Frontend:
                 sleep(early / 1e9)
             row = index * WIDTH
             sent = now()
-            if end_ns is not None and sent >= end_ns and planned is None:
+            if end_ns is not None and sent >= end_ns:
                 self._due = index - first
                 break
             stamps[row + INTENDED] = sent if planned is None else planned

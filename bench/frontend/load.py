@@ -63,6 +63,9 @@ class Load(Protocol):
     answered: Callable[[int], None] | None
     """Told the completion time (ns) of every answer, where the pattern depends on it."""
 
+    is_planned: bool
+    """Whether the plan holds every send time, and so the end."""
+
     def times(self, count: int) -> Iterator[int | None]:
         """Planned send times (ns) of `count` requests; None is `at once, and meant so`."""
 
@@ -72,6 +75,7 @@ class Burst:
 
     in_flight: int | None = None
     answered: Callable[[int], None] | None = None
+    is_planned = False
 
     def times(self, count: int) -> Iterator[int | None]:
         """Each is sent as soon as the one before has been."""
@@ -84,6 +88,8 @@ class Closed:
     Args:
         timeout_s: how long an answer may take before queue.Empty is raised.
     """
+
+    is_planned = False
 
     def __init__(self, clients: int, think_ns: int, timeout_s: float) -> None:
         self._clients = clients
@@ -105,6 +111,7 @@ class Open:
 
     in_flight: int | None = None
     answered: Callable[[int], None] | None = None
+    is_planned = True
 
     def __init__(self, offsets: Offsets) -> None:
         self._offsets = offsets

@@ -35,7 +35,7 @@ def cautions(
     start, end = int(answered[:, SENT].min()), int(answered[:, COMPLETED].max())
     return [
         *_short(len(answered), end - start),
-        *_harness((end - start) / len(answered) / 1e3, overhead_us),
+        *_harness(_each_us(settings, answered, end - start), overhead_us),
         *_changing(settings, answered),
         *_machine(environment),
         *_gpu(samples, start, end),
@@ -49,6 +49,13 @@ def _short(count: int, span_ns: int) -> list[str]:
     if count < _FEW:
         warnings.append(f"short: fewer than {_FEW} measured requests")
     return warnings
+
+
+def _each_us(settings: Settings, answered: Stamps, span_ns: int) -> float:
+    """What a request took: in a burst its share of the window, else from its sending to its answer."""
+    if settings.load.name == "burst":
+        return span_ns / len(answered) / 1e3
+    return float((answered[:, COMPLETED] - answered[:, SENT]).mean()) / 1e3
 
 
 def _harness(each_us: float, overhead_us: float | None) -> list[str]:
@@ -77,13 +84,13 @@ def _machine(environment: Mapping[str, Any]) -> list[str]:
     cpu = environment.get("cpu") or {}
     load, cores = environment.get("load_before_start"), cpu.get("cores")
     if load is not None and cores and load > cores:
-        warnings.append(f"other load: {load:.3g} processes were running on {cores} cores before the start")
+        warnings.append(f"other load: {load:.3g} processes ran on {cores} cores in the minute before the start")
     if cpu.get("quota"):
         warnings.append(f"CPU quota: this container may use {cpu['quota']:g} cores")
     if cpu.get("governor") not in (None, "performance"):
         warnings.append(f"CPU governor: {cpu['governor']}, not performance, so the clock follows the load")
     battery = environment.get("battery")
-    if battery and not battery.get("plugged_in", True):
+    if battery and battery.get("plugged_in") is False:
         warnings.append("battery: the machine was not plugged in")
     return warnings
 
