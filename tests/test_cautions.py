@@ -116,7 +116,7 @@ def test_backlog_that_grows_is_warned_of_under_open_loads(load: str, is_warned: 
     ("environment", "warning"),
     [
         ({"load_before_start": 2.0, "cpu": {"cores": 2}}, None),
-        ({"load_before_start": 2.1, "cpu": {"cores": 2}}, "other load: 2.1 processes were running on 2 cores"),
+        ({"load_before_start": 2.1, "cpu": {"cores": 2}}, "other load: 2.1 processes ran on 2 cores"),
         ({"load_before_start": 2.1}, None),
         ({"cpu": {"cores": 2}}, None),
         ({"load_before_start": None, "cpu": {"cores": None}}, None),
