@@ -1,8 +1,10 @@
-"""What the supervisor gives the two processes of a run."""
+"""What the supervisor and its processes give each other. Nothing here imports torch."""
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bench.backend.checkpoints import Prepared
 from bench.config import Settings
 from bench.frontend.load import Plan
 from bench.queues.memory import Board
@@ -17,6 +19,7 @@ class RunSetup:
     Attributes:
         compile_cache: the directory in which the compiler keeps what it makes.
         trace: where a profile of the backend goes; None for no profile.
+        references: what an earlier run found the answers to be, see `bench.backend.references`; None if none did.
     """
 
     settings: Settings
@@ -25,3 +28,19 @@ class RunSetup:
     queue: SharedMemoryQueue | TorchQueue
     compile_cache: str
     trace: Path | None
+    references: dict[str, Any] | None
+
+
+@dataclass(frozen=True)
+class Checked:
+    """What the preflight found out about one cell.
+
+    Attributes:
+        device: where it will run.
+        parameter_bytes: size of the model's parameters and buffers.
+        prepared: its checkpoint, and whether this preflight fetched it.
+    """
+
+    device: str
+    parameter_bytes: int
+    prepared: Prepared

@@ -143,3 +143,15 @@ def test_unknown_key_and_option_are_refused_by_name(tmp_path: Path) -> None:
         for word in words:
             assert word in done.stderr
         assert list(tmp_path.iterdir()) == []
+
+
+def test_supervisor_never_imports_torch(tmp_path: Path, small: tuple[str, ...]) -> None:
+    """A whole run, and the Hydra process behind it has neither torch nor a device."""
+    code = (
+        "import sys\nfrom bench.__main__ import main\n"
+        "try: main()\nexcept SystemExit as ended: print('code', ended.code)\n"
+        "print('torch' in sys.modules)"
+    )
+    command = [sys.executable, "-c", code, *small, "progress=false"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment(), capture_output=True, text=True, timeout=240)
+    assert done.stdout.splitlines()[-1] == "False", done.stdout + done.stderr

@@ -3,7 +3,6 @@
 import shutil
 import sys
 import sysconfig
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,21 +14,7 @@ from bench.backend.models import build
 from bench.child import Link
 from bench.config import Settings
 from bench.errors import BenchError
-
-
-@dataclass(frozen=True)
-class Checked:
-    """What the preflight found out about one cell.
-
-    Attributes:
-        device: where it will run.
-        parameter_bytes: size of the model's parameters and buffers.
-        prepared: its checkpoint, and whether this preflight fetched it.
-    """
-
-    device: str
-    parameter_bytes: int
-    prepared: Prepared
+from bench.setup import Checked
 
 
 def preflight(cells: list[Settings], link: Link) -> None:

@@ -43,6 +43,7 @@ class Backend:
     def __init__(self, setup: RunSetup, link: Link) -> None:
         self.settings = setup.settings
         self.trace = setup.trace
+        self.references = setup.references
         self.link = link
         self.device = devices.find_device(self.settings.device)
         self.threads = devices.intraop_threads(self.settings)
@@ -194,9 +195,10 @@ class Backend:
             else None,
         }
         if self.settings.verify:
-            plan = output_plan(self.view.control)
-            with self.thread_state():
-                attested["references"] = references(self.model, self.pool, plan, self.device)
+            if self.references is None:
+                with self.thread_state():
+                    self.references = references(self.model, self.pool, output_plan(self.view.control), self.device)
+            attested["references"] = self.references
         return {"backend": attested, "metrics": self.metrics}
 
 
