@@ -1,6 +1,7 @@
 """Samples the GPU and the host while a run is measured, in a process that does nothing else."""
 
 import csv
+import os
 import time
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Mapping, Sequence
@@ -13,6 +14,7 @@ from bench.telemetry.gpu import GpuReader, load_nvml
 from bench.telemetry.host import HostReader
 
 INTERVAL_NS = 100_000_000
+_NICE = 10  # a sample can wait for a moment; the run that it watches should not
 MAX_ROWS = 36_000  # an hour at 10 Hz
 
 Row = dict[str, Any]  # `time_ns` (time.perf_counter_ns()) and what was known then
@@ -46,6 +48,7 @@ def run_sampler(connection: "Connection[Any, Any]", pids: Mapping[str, int], int
 
 def serve(pids: Mapping[str, int], link: Link) -> None:
     """Entry of the sampler process, see `child.start`."""
+    os.nice(_NICE)
     run_sampler(link.connection, pids)
 
 
