@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from bench.backend import layouts
 from bench.child import Link
+from bench.stamps import COMPUTE_START, D2H_START, INTENDED, SENT, WIDTH
 
 
 class Net(nn.Module):
@@ -153,7 +154,7 @@ class Previous(layouts.Pipelined):
             frame.output = before[-2:][0]
             copy_out(frame)
 
-        self.engine.copy_out = swapped  # type: ignore[method-assign]  # broken on purpose
+        self.engine.copy_out = swapped  # type: ignore[assignment,method-assign]  # broken on purpose
         super().start()
 
 
@@ -209,3 +210,96 @@ def sleep_with_a_child(_: object, link: Link) -> None:
     child = subprocess.Popen(["sleep", "600"])
     link.send("pids", [os.getpid(), child.pid])
     child.wait()
+
+
+# What would make a number wrong, done for real to the backend's own code.
+
+
+class TurnsDouble(Faulty):
+    """Has another type of parameter in the end than was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.extra = nn.Parameter(torch.zeros(1))  # the module's own comes before those of its parts
+
+    def fault(self, x: Tensor) -> Tensor:
+        self.extra.data = self.extra.data.double()
+        return Net.forward(self, x)
+
+
+class PatchesResponses(Net):
+    """Wraps what the backend does with an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if in_backend():
+            respond = layouts.Engine.respond
+
+            def patched(engine: layouts.Engine, frame: layouts.Frame, more: bool = False) -> None:
+                self.spoil(engine, frame)
+                respond(engine, frame, more)
+
+            layouts.Engine.respond = patched  # type: ignore[assignment,method-assign]
+
+    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+        """Do harm before the answer leaves."""
+
+
+class StampsBackwards(PatchesResponses):
+    """Says of one request that its answer was copied before it was computed."""
+
+    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+        if frame.index == 5:
+            engine.stamps[frame.index * WIDTH + D2H_START] = engine.stamps[frame.index * WIDTH + COMPUTE_START] - 1
+
+
+class SentEarlier(PatchesResponses):
+    """Moves every request's sending back by a second, so that latencies in the stamps are not those that were."""
+
+    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+        for column in (INTENDED, SENT):
+            engine.stamps[frame.index * WIDTH + column] -= 1_000_000_000
+
+
+class AnswersTwice(PatchesResponses):
+    """Answers request 4 in the place of request 5."""
+
+    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:  # noqa: ARG002 - as the others have it
+        if frame.index == 5:
+            frame.index = 4
+
+
+class CompilesAgain(Net):
+    """Changes what its graph depends on in the middle of the window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sign = 1
+        self.answers = 0
+        if in_backend():
+            compute = layouts.Engine.compute
+
+            def patched(engine: layouts.Engine, frame: layouts.Frame, forward: layouts.Forward) -> None:
+                self.answers += 1
+                if self.answers == 5:
+                    self.sign = -1
+                compute(engine, frame, forward)
+
+            layouts.Engine.compute = patched  # type: ignore[assignment,method-assign]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) if self.sign == 1 else super().forward(x) * 1.0
+
+
+class SlowsDown(Net):
+    """Takes longer with every pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.passes = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        if in_backend():
+            time.sleep(0.005 + self.passes * 0.0002)
+        return super().forward(x)
