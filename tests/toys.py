@@ -154,7 +154,7 @@ class Previous(layouts.Pipelined):
             frame.output = before[-2:][0]
             copy_out(frame)
 
-        self.engine.copy_out = swapped  # type: ignore[assignment,method-assign]  # broken on purpose
+        self.engine.copy_out = swapped  # type: ignore[method-assign]  # broken on purpose
         super().start()
 
 

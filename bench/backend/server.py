@@ -217,7 +217,10 @@ def _profiler() -> Any:
     activities = [ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(ProfilerActivity.CUDA)
-    config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)  # the layout's threads, too
+    try:
+        config = torch._C._profiler._ExperimentalConfig(profile_all_threads=True)  # the layout's threads, too
+    except TypeError:  # an older torch: this thread's operations only
+        config = None
     return profile(activities=activities, experimental_config=config)
 
 
