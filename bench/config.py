@@ -7,48 +7,15 @@ ranges. `Settings.from_mapping` turns the one into the other and names every pro
 import hashlib
 import json
 import math
-import types
 import typing
 from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
+from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
+from bench.conversion import Choice, Range, build
 from bench.errors import ConfigError
 
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # itemsize in bytes
-
-
-@dataclass(frozen=True)
-class Range:
-    """Numbers from `low` to `high`, both included; of a list, each of its numbers."""
-
-    low: float
-    high: float
-
-    def __contains__(self, value: Any) -> bool:
-        return bool(self.low <= value <= self.high)
-
-    def __str__(self) -> str:
-        return f"from {self.low} to {self.high}"
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of a few names."""
-
-    names: tuple[str, ...]
-
-    def __init__(self, *names: str) -> None:
-        object.__setattr__(self, "names", names)
-
-    def __contains__(self, value: Any) -> bool:
-        return value in self.names
-
-    def __str__(self) -> str:
-        return "one of " + ", ".join(self.names)
-
-
-Limits = Range | Choice | None
 
 
 @dataclass(frozen=True)
@@ -166,7 +133,7 @@ class Settings:
             ConfigError: with a line for each key that is wrong.
         """
         problems: list[str] = []
-        settings = _build(cls, values, "", problems)
+        settings = build(cls, values, "", problems)
         if not problems:
             problems = _contradictions(settings)
         if problems:
@@ -196,6 +163,12 @@ class Settings:
     def compute_threads(self) -> int:
         """Threads that run the forward pass at the same time."""
         return 1 if self.stream_layout.name == "serial" else self.num_workers
+
+    @property
+    def streams(self) -> int:
+        """The reader's stream, one for each worker, and the pipelined layout's for copies out."""
+        extra = {"serial": 0, "async": self.num_workers, "pipelined": self.num_workers + 1}
+        return 1 + extra[self.stream_layout.name]
 
     @property
     def buffers(self) -> int:
@@ -238,108 +211,6 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
         else:
             flat[f"{prefix}{key}"] = None if isinstance(value, Mapping) else value
     return flat
-
-
-def _build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
-    """Fill dataclass `cls` from `values`, adding a line to `problems` for each wrong key."""
-    if not isinstance(values, Mapping):
-        problems.append(f"{prefix.rstrip('.')}={_shown(values)}: must be a group of keys, not one value")
-        return None
-    hints = typing.get_type_hints(cls, include_extras=True)
-    optional = {item.name for item in fields(cls) if item.default is not MISSING}
-    names = {item.name: "_target_" if item.name == "target" else item.name for item in fields(cls)}
-    problems.extend(
-        f"{prefix}{key}: no such key. Known here: {', '.join(sorted(names.values()))}"
-        for key in sorted(set(map(str, values)) - set(names.values()))
-    )
-    converted = {}
-    for name, key in names.items():
-        if key not in values:
-            if name in optional:
-                continue
-            problems.append(f"{prefix}{key}: missing. Set {prefix}{key}=VALUE")
-        elif is_dataclass(hints[name]):
-            converted[name] = _build(hints[name], values[key], f"{prefix}{key}.", problems)
-        else:
-            converted[name] = _convert(prefix + key, values[key], hints[name], problems)
-    return None if problems else cls(**converted)
-
-
-def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:
-    """`value` as type `hint` within its limits, or a line in `problems`."""
-    limits: Limits = None
-    if typing.get_origin(hint) is Annotated:
-        hint, limits = typing.get_args(hint)
-    optional = isinstance(hint, types.UnionType)
-    if optional:
-        if value is None:
-            return None
-        hint = next(arm for arm in typing.get_args(hint) if arm is not type(None))
-    if value == "???":
-        problems.append(f"{key}: must be given. Set {key}=VALUE")
-        return None
-    if typing.get_origin(hint) is list:
-        if not isinstance(value, list) or not value:
-            example = "[3,250,250]" if typing.get_args(hint)[0] is int else "[{rate: 100, duration_s: 10}]"
-            problems.append(f"{key}={_shown(value)}: must be a list such as {example}")
-            return None
-        item = typing.get_args(hint)[0]
-        item = Annotated[item, limits] if limits else item
-        return [_convert(f"{key}[{k}]", one, item, problems) for k, one in enumerate(value)]
-    converted = _scalar(value, hint)
-    if converted is None or (limits is not None and converted not in limits):
-        wanted = _describe(hint, limits) + (" or null" if optional else "")
-        problems.append(f"{key}={_shown(value)}: must be {wanted}. Set {key}={_example(hint, limits)}")
-        return None
-    return converted
-
-
-def _scalar(value: Any, hint: Any) -> Any:
-    """`value` as exactly `hint`, or None where that would change its meaning."""
-    if typing.get_origin(hint) is dict:
-        return dict(value) if isinstance(value, Mapping) and _recordable(value) else None
-    if hint is bool or isinstance(value, bool):
-        return value if hint is bool and isinstance(value, bool) else None
-    if hint is int:
-        return value if isinstance(value, int) else None
-    if hint is float:
-        # Compared, not converted, first: NaN is not within, and a huge whole number is no float.
-        return float(value) if isinstance(value, (int, float)) and -1e300 < value < 1e300 else None
-    if hint is str:
-        text = str(value) if isinstance(value, (str, int, float)) else ""
-        return text if text.strip() and text.isprintable() else None
-    raise TypeError(f"no conversion to {hint}")
-
-
-def _recordable(value: Any) -> bool:
-    """Whether JSON can hold it and give it back."""
-    if isinstance(value, Mapping):
-        return all(isinstance(key, str) and _recordable(one) for key, one in value.items())
-    if isinstance(value, (list, tuple)):
-        return all(map(_recordable, value))
-    return value is None or isinstance(value, (str, bool, int)) or (isinstance(value, float) and math.isfinite(value))
-
-
-def _describe(hint: Any, limits: Limits) -> str:
-    if isinstance(limits, Choice):
-        return str(limits)
-    noun = {int: "a whole number", float: "a number", bool: "true or false", str: "a printable text that is not empty"}
-    return noun.get(hint, "a mapping of names to values that JSON can hold") + (f" {limits}" if limits else "")
-
-
-def _example(hint: Any, limits: Limits) -> str:
-    if isinstance(limits, Choice):
-        return limits.names[0]
-    if isinstance(limits, Range):
-        return str(limits.low)
-    return {bool: "true", str: "TEXT"}.get(hint, "{}")
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, int) and abs(value) >= 10**80:  # Python refuses to write out more than 4300 digits
-        return "a number of more than 80 digits"
-    text = "null" if value is None else " ".join(str(value).split())
-    return text if len(text) <= 80 else text[:77] + "..."
 
 
 def _contradictions(s: Settings) -> list[str]:

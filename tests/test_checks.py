@@ -47,6 +47,7 @@ def backend(**changes: Any) -> dict[str, Any]:
         "compilations_in_window": 0,
         "stream_layout": "pipelined",
         "compute_threads": 4,
+        "streams": 6,
         "buffers": 0,
         "intraop_threads": 1,
         "references": {"values": VALUES, "rtol": 1e-4, "atol": 5e-3},
@@ -192,6 +193,7 @@ def test_verify_off_checks_no_answer_and_warns_of_nothing() -> None:
         ({}, "stream_layout", "serial", "pipelined"),
         ({}, "compute_threads", 1, 4),
         ({"num_workers": 3}, "compute_threads", 4, 3),
+        ({}, "streams", 1, 6),
         ({}, "buffers", 8, 0),
         ({}, "device", "cuda:0", "cpu"),
         ({"device.name": "cuda", "device.index": 1}, "device", "cuda:0", "cuda:1"),
@@ -221,7 +223,8 @@ def test_backend_that_ran_something_else_makes_a_run_invalid(
 def test_buffers_of_a_gpu_must_be_as_many_as_asked(asked: dict[str, Any], ran: int, wanted: int) -> None:
     """They limit what is in flight, and so the latency."""
     on_gpu = settings(**{"device.name": "cuda", "device.index": 0}, **asked)
-    said = backend(device="cuda:0", stream_layout=on_gpu.stream_layout.name, compute_threads=on_gpu.compute_threads)
+    layout = {"stream_layout": on_gpu.stream_layout.name, "compute_threads": on_gpu.compute_threads}
+    said = backend(device="cuda:0", streams=on_gpu.streams, **layout)
     assert verdict(on_gpu, said=said | {"buffers": wanted}).reasons == []
     (reason,) = verdict(on_gpu, said=said | {"buffers": ran}).reasons
     assert reason == f"the backend ran buffers={ran} where {wanted} was asked"

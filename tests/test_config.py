@@ -16,7 +16,8 @@ from make_records import SETTINGS
 from omegaconf import OmegaConf
 
 from bench import hydra_glue
-from bench.config import NO_NUMBER, Choice, Settings, flatten
+from bench.config import NO_NUMBER, Settings, flatten
+from bench.conversion import Choice
 from bench.errors import ConfigError
 from bench.job import settings_of
 

@@ -79,6 +79,7 @@ def _as_asked(settings: Settings, backend: Mapping[str, Any]) -> list[str]:
         "compiled": settings.compile,
         "stream_layout": settings.stream_layout.name,
         "compute_threads": settings.compute_threads,
+        "streams": settings.streams,
         "buffers": settings.buffers if str(backend.get("device")).startswith("cuda") else 0,
         "compilations_in_window": 0,
     }
