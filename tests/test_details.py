@@ -168,3 +168,25 @@ def test_the_summary_holds_all_of_it() -> None:
     ]
     places = [text.index(heading) for heading in headings]
     assert places == sorted(places)
+
+
+def test_effects_of_two_level_axes_are_ratios() -> None:
+    """Compiled is 1.5 times as fast at both batch sizes: an effect of 1.5, and no interaction."""
+    runs = {(1, False): 10.0, (1, True): 15.0, (8, False): 20.0, (8, True): 30.0}
+    records = [
+        make_record(
+            {"batch_size": size, "compile": compiled, "repeat": repeat}, metrics={"throughput": value + repeat / 100}
+        )
+        for (size, compiled), value in runs.items()
+        for repeat in range(2)
+    ]
+    table = details.effects_table(summarize(records))
+    rows = {line.split("|")[2].strip(): line.split("|")[3].strip() for line in table.splitlines()[4:]}
+    assert rows["compile false → true"] == "1.500"
+    assert rows["batch_size 1 → 8"] == "2.000"
+    assert rows["batch_size 1 → 8 and compile false → true"] == "1.000"
+
+
+def test_one_cell_has_no_effects() -> None:
+    """There is nothing to compare it with."""
+    assert details.effects_table(summarize([make_record()])) == ""

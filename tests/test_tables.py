@@ -26,8 +26,9 @@ def rows(file: Path) -> list[dict[str, str]]:
 
 
 def table(markdown: str) -> list[list[str]]:
-    """Header and rows of the one table, as GitHub splits them: at bars that no backslash escapes."""
-    lines = [line for line in markdown.splitlines() if line.startswith("|")]
+    """Header and rows of the first table, as GitHub splits them: at bars that no backslash escapes."""
+    first = markdown[markdown.index("\n|") + 1 :].split("\n\n")[0]
+    lines = [line for line in first.splitlines() if line.startswith("|")]
     split = [[cell.strip() for cell in line.replace("\\|", "\0")[1:-1].split("|")] for line in lines]
     return [split[0], *split[2:]]
 

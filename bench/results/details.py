@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+from bench.results.effects import effects
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.record import Record
 from bench.results.statistics import drift
@@ -62,6 +63,28 @@ def drifts(summary: Summary) -> list[str]:
             if found := drift(values):
                 lines.append(f"drift: {name} {found} – {escaped(label(cell, summary))}")
     return lines
+
+
+def effects_table(summary: Summary) -> str:
+    """What each axis of two values does to the throughput, on average over the others, and pairs of them."""
+    if len(summary.experiments) > 1 or len(summary.cells) < 2:
+        return ""
+    cells = [
+        (cell.axes, [record.metrics["throughput"] for record in _valid(cell) if "throughput" in record.metrics])
+        for cell in summary.cells
+    ]
+    rows = []
+    for effect in effects(cells):
+        change = " and ".join(
+            f"{escaped(axis)} {escaped(shown(low))} → {escaped(shown(high))}"
+            for axis, (low, high) in zip(effect.axes, effect.levels, strict=True)
+        )
+        interval = ABSENT if effect.low is None else f"{effect.low:.3f} to {effect.high:.3f}"
+        rows.append(["effect" if len(effect.axes) == 1 else "interaction", change, f"{effect.ratio:.3f}", interval])
+    if not rows:
+        return ""
+    header = ["", "change", "throughput ×", "95 % interval"]
+    return "Effects of axes with two values\n\n" + markdown_table(header, rows, (2, 3))
 
 
 def steps(summary: Summary) -> str:

@@ -44,6 +44,7 @@ def summary_markdown(
     if records:
         parts += [_table(summary), _how_to_read(records), _throughout(summary)]
         parts += [details.percentiles(summary), details.stages(summary), details.steps(summary)]
+        parts.append(details.effects_table(summary))
         parts.append(_list("What the slowest requests waited for", details.tails(summary)))
     parts += [
         _list("Failed and invalid runs", _notes(summary, _faults)),
