@@ -7,6 +7,7 @@ interpreter will do: PYTHONPATH=. python scripts/gpu_check.py. Torch 2.9 or newe
 """
 
 import argparse
+import json
 import subprocess
 import sys
 import tempfile
@@ -22,6 +23,7 @@ from bench.job import compose
 from bench.measure import measure, no_progress
 from bench.results.metrics import run_metrics
 from bench.results.overlap import overlap_metrics
+from bench.results.stages import stage_metrics
 from bench.results.text import markdown_table
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -46,13 +48,14 @@ def sweep(output: Path) -> bool:
 
 def throughput(output: Path) -> bool:
     """Each layout and queue beside a bare loop over resident inputs and the limit of the copies."""
-    rows, met = [], True
+    rows, met, runs = [], True, []
     for batch_size in BATCH_SIZES:
         loop, copies = bare_loop(batch_size), copy_limit(batch_size)
         bound = min(loop, copies)
         for layout in ("serial", "async", "pipelined"):
             for queue in ("shared_memory", "torch"):
-                samples, overlap = ours(batch_size, layout, queue, bound)
+                samples, overlap, metrics = ours(batch_size, layout, queue, bound)
+                runs.append({"batch_size": batch_size, "stream_layout": layout, "queue": queue, **metrics})
                 reached = samples / bound
                 met &= reached >= GOAL or (layout, queue) != ("pipelined", "shared_memory")
                 figures = (loop, copies, samples)
@@ -65,12 +68,13 @@ def throughput(output: Path) -> bool:
     )
     output.mkdir(parents=True, exist_ok=True)
     (output / "gpu_check.md").write_text(text, encoding="utf-8")
+    (output / "gpu_check.json").write_text(json.dumps(runs, indent=1), encoding="utf-8")
     print(text)
     return True  # a report, not a verdict: it depends on the machine
 
 
-def ours(batch_size: int, layout: str, queue: str, bound: float) -> tuple[float, str]:
-    """Samples a second of one run, and the share of copy time under which something was computed."""
+def ours(batch_size: int, layout: str, queue: str, bound: float) -> tuple[float, str, dict[str, float]]:
+    """Samples a second of one run, the share of copy time under which something was computed, and all its metrics."""
     num_iters = max(20, min(2000, round(WINDOW_S * bound / batch_size)))
     settings = compose(
         "device=cuda",
@@ -85,10 +89,11 @@ def ours(batch_size: int, layout: str, queue: str, bound: float) -> tuple[float,
     with tempfile.TemporaryDirectory() as directory:
         outcome = measure(settings, Path(directory), no_progress)
     if outcome.failure is not None:
-        return 0.0, f"FAILED: {outcome.failure}"
+        return 0.0, f"FAILED: {outcome.failure}", {}
     metrics = run_metrics(outcome.stamps, batch_size, settings.warmup_iters)
-    overlap = overlap_metrics(outcome.stamps[1 + settings.warmup_iters :]).get("copy_overlap", 0.0)
-    return metrics["throughput"], f"{overlap:.0%}"
+    measured = outcome.stamps[1 + settings.warmup_iters :]
+    metrics |= stage_metrics(measured) | overlap_metrics(measured)
+    return metrics["throughput"], f"{metrics.get('copy_overlap', 0.0):.0%}", metrics
 
 
 def bare_loop(batch_size: int) -> float:
