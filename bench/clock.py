@@ -1,6 +1,8 @@
-"""How precisely a process sleeps."""
+"""How precisely a process sleeps, and how a profile names the time."""
 
 import ctypes
+
+MARK = "perf_counter_ns="  # name of a mark in a profile, before the time at which it was made
 
 _PR_SET_TIMERSLACK = 29
 

@@ -92,6 +92,13 @@ class Precision:
 
 
 @dataclass(frozen=True)
+class Timeline:
+    """The picture of a run's requests."""
+
+    max_requests: Annotated[int | None, Range(0, 10**6)]
+
+
+@dataclass(frozen=True)
 class Settings:
     """All that is asked of one run. Field for field the keys of `conf/config.yaml`."""
 
@@ -102,6 +109,7 @@ class Settings:
     device: Device
     slo: Slo
     precision: Precision
+    timeline: Timeline
     experiment: str
     batch_size: Annotated[int, Range(1, 2**20)]
     compile: bool
@@ -191,6 +199,7 @@ class Settings:
 # Keys that change no number: they are no part of a cell's identity.
 NO_NUMBER = (
     "precision",
+    "timeline",
     "experiment",
     "stall_timeout_s",
     "model_dir",

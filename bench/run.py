@@ -1,5 +1,6 @@
 """One run: from settings to a record on disk. The only module that knows the run's directory."""
 
+import logging
 import os
 import time
 from dataclasses import asdict, dataclass
@@ -9,6 +10,7 @@ from typing import Any
 
 from bench.calibration import harness_overhead_us
 from bench.config import Settings
+from bench.errors import BenchError
 from bench.measure import Outcome, Progress, measure
 from bench.results.cautions import cautions
 from bench.results.checks import judge
@@ -17,9 +19,12 @@ from bench.results.metrics import Stamps, answered, run_metrics
 from bench.results.overlap import overlap_metrics
 from bench.results.record import Record, Verdict, write_record, write_requests
 from bench.results.stages import missing_percentiles, stage_metrics, stage_shares, tail_evidence
+from bench.results.timeline import write_timeline
 from bench.stamps import COMPLETED, SENT, STAMPS
 from bench.telemetry.environment import environment
 from bench.telemetry.sampler import means, write_telemetry
+
+log = logging.getLogger(__name__)
 
 _LOAD_BEFORE_START = os.getloadavg()[0]  # of the first run of this process; later it is our own
 
@@ -62,7 +67,11 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
         error=_error(outcome),
         directory=directory,
     )
-    write_record(directory, record)  # last: where it lies, the record is whole
+    write_record(directory, record)  # the last of what was measured: where it lies, the record is whole
+    try:
+        write_timeline(directory)
+    except BenchError as error:  # a picture less, and no reason to lose the run
+        log.warning("%s", error)
     return record
 
 

@@ -71,6 +71,15 @@ def test_trace_is_a_chrome_trace(single: Done) -> None:
     assert len(passes) >= 8
 
 
+def test_profile_lies_on_the_timeline(single: Done) -> None:
+    """Each convolution that the profiler saw is within one of the forward passes that the stamps saw."""
+    events = read_json(single.directory / "timeline.json")["traceEvents"]
+    passes = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["ph"] == "X" and e["cat"] == "compute"]
+    operations = [(e["ts"], e["ts"] + e["dur"]) for e in events if e["name"] == "aten::conv2d"]
+    assert len(passes) == len(operations) == 8
+    assert all(any(start <= begun and ended <= end for start, end in passes) for begun, ended in operations)
+
+
 def refused(start: Start, *overrides: str) -> str:
     """What the command says of settings that it refuses: exit code 2, and nothing was made or started."""
     command = start(*overrides)
