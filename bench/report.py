@@ -1,4 +1,4 @@
-"""`python -m bench.report DIR [DIR…]`: the tables of sweeps and single runs, again from their records."""
+"""`python -m bench.report DIR [DIR…]`: tables and timelines of sweeps and single runs, again from their records."""
 
 import argparse
 import sys
@@ -9,6 +9,7 @@ from bench.errors import BenchError
 from bench.results.record import read_records
 from bench.results.tables import TABLES, write_tables
 from bench.results.text import printable
+from bench.results.timeline import write_timeline
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -26,7 +27,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(directory: Path) -> str:
-    """Write the tables of `directory`; return the summary and where the files are.
+    """Write the tables of `directory` and its runs' timelines; return the summary and where the files are.
 
     Raises:
         BenchError: when it does not exist or holds no record that can be read.
@@ -36,7 +37,13 @@ def report(directory: Path) -> str:
     records, problems = read_records(directory)
     if not records:
         raise BenchError("\n".join([f"{directory}: no records there or one level below", *problems]))
-    return write_tables(directory) + "\n" + "".join(f"{directory / name}\n" for name in TABLES)
+    for record in records:
+        try:
+            write_timeline(record.directory)
+        except BenchError as error:
+            problems.append(str(error))
+    files = [str(directory / name) for name in TABLES]
+    return write_tables(directory) + "\n" + "".join(f"{line}\n" for line in (*files, *problems))
 
 
 def show(text: str) -> None:

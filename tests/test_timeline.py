@@ -16,7 +16,8 @@ from bench.clock import MARK
 from bench.errors import BenchError
 from bench.results.metrics import Stamps
 from bench.results.record import write_record, write_requests
-from bench.results.timeline import PID, STAGES, chosen, timeline, write_timeline
+from bench.results.slices import PID, STAGES
+from bench.results.timeline import chosen, timeline, write_timeline
 from bench.stamps import COMPLETED, COMPUTE_END, COMPUTE_START, D2H_START, H2D_START, INTENDED, RECEIVED, SENT, STAMPS
 
 Event = dict[str, Any]
@@ -299,6 +300,12 @@ def test_it_can_be_turned_off(tmp_path: Path, most: int | None) -> None:
     assert not (tmp_path / "timeline.json").exists()
 
 
+def test_a_record_alone_has_none(tmp_path: Path) -> None:
+    """Somebody has kept metrics.json and nothing else: that is no error."""
+    write_record(tmp_path, make_record())
+    assert write_timeline(tmp_path) is None
+
+
 def test_a_run_that_sent_nothing_has_none(tmp_path: Path) -> None:
     """It failed at its start: stamps of zeros, no telemetry."""
     assert write_timeline(write_run(tmp_path, np.zeros((101, len(STAMPS)), dtype=np.int64), 100)) is None
@@ -307,7 +314,7 @@ def test_a_run_that_sent_nothing_has_none(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "content"),
     [
-        *(("requests.parquet", b"x"), ("requests.parquet", None), ("metrics.json", b"{")),
+        *(("requests.parquet", b"x"), ("metrics.json", None), ("metrics.json", b"{")),
         *(("trace.json", b"{"), ("trace.json", b"[]"), ("trace.json", b'{"traceEvents": 3}')),
     ],
 )

@@ -1,14 +1,11 @@
 """`timeline.json` of a run: Chrome trace events, which ui.perfetto.dev opens. Made from the run's directory alone.
 
-Tracks are the way of a request through the two processes, see `STAGES`; the slices of a request lie end to end,
-from the time at which it was to be sent to its completion, and arrows join them. Stages that a thread works on
-lie on lanes without overlap: the stamps do not say which worker ran a request, so two lanes are what was busy at
-the same time, not two threads. Waits overlap freely, as asynchronous events; their tracks are sorted by name.
+What is drawn of each request is in `bench.results.slices`. Beside it: how many requests were in flight, what was
+known of GPU and host, and the profiler's events where there are any.
 """
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,54 +16,14 @@ from bench.results.files import write_text
 from bench.results.metrics import Stamps
 from bench.results.profile import TraceEvent, moved
 from bench.results.raw import Sample, read_stamps, read_telemetry
-from bench.results.record import Record, read_record
-from bench.stamps import (
-    COMPLETED,
-    COMPUTE_END,
-    COMPUTE_START,
-    D2H_END,
-    D2H_START,
-    H2D_END,
-    H2D_START,
-    INTENDED,
-    RECEIVED,
-    REPLIED,
-    SENT,
-)
+from bench.results.record import REQUESTS_FILE, Record, read_record
+from bench.results.slices import PID, Slice, placed, slices_of
+from bench.stamps import COMPLETED, INTENDED, SENT
 
 TIMELINE_FILE = "timeline.json"
-PID = 2**22  # beyond every process id, so that none in a profile is the same
 _MOST_SAMPLES = 1000
 _MOST_COUNTS = 500  # of requests in flight, beside those at the drawn requests' own times
 
-
-@dataclass(frozen=True)
-class Stage:
-    """One slice of a request, from stamp `start` to stamp `end`; waits overlap one another on their track."""
-
-    name: str
-    track: str
-    start: int
-    end: int
-    is_wait: bool = False
-
-
-STAGES = (
-    Stage("schedule delay", "wait 1: to be sent", INTENDED, SENT, is_wait=True),
-    Stage("sent", "sender", SENT, SENT),
-    Stage("request queue", "wait 2: request queue", SENT, RECEIVED, is_wait=True),
-    Stage("wait for h2d", "wait 3: for h2d", RECEIVED, H2D_START, is_wait=True),
-    Stage("h2d", "h2d", H2D_START, H2D_END),
-    Stage("wait for a worker", "wait 4: for a worker", H2D_END, COMPUTE_START, is_wait=True),
-    Stage("compute", "compute", COMPUTE_START, COMPUTE_END),
-    Stage("wait for d2h", "wait 5: for d2h", COMPUTE_END, D2H_START, is_wait=True),
-    Stage("d2h", "d2h", D2H_START, D2H_END),
-    Stage("reply", "d2h", D2H_END, REPLIED),
-    Stage("response queue", "wait 6: response queue", REPLIED, COMPLETED, is_wait=True),
-    Stage("completed", "receiver", COMPLETED, COMPLETED),
-)
-# The stages of the cold first request are not told apart.
-_COLD = (*STAGES[:3], Stage("load, compile, compute", "compute", RECEIVED, REPLIED), *STAGES[-2:])
 
 # Telemetry's columns that are shown: name, unit, and what of the column's unit is one of this.
 _COUNTERS = {
@@ -83,7 +40,7 @@ _COUNTERS = {
 def write_timeline(directory: Path) -> Path | None:
     """Write the timeline of the run in `directory`, as long as its setting `timeline.max_requests` allows.
 
-    None, and no file, where that is 0 or null, or where nothing was sent.
+    None, and no file, where that is 0 or null, where nothing was sent, or where the stamps were taken away.
 
     Raises:
         BenchError: when what it is made from cannot be read, or it cannot be written.
@@ -91,6 +48,8 @@ def write_timeline(directory: Path) -> Path | None:
     file = directory / TIMELINE_FILE
     try:
         record = read_record(directory)
+        if not (directory / REQUESTS_FILE).exists():
+            return None
         most = record.settings.get("timeline", {}).get("max_requests")
         if not most or not ((stamps := read_stamps(directory))[:, SENT] > 0).any():
             return None
@@ -109,7 +68,7 @@ def timeline(
     rows = stamps[drawn]
     origin = int(rows[rows > 0].min())
     end = max(int(stamps.max()), *(int(sample["time_ns"]) for sample in samples), origin)
-    slices = _placed(list(_slices(drawn, rows, end)))
+    slices = placed(list(slices_of(drawn, rows, end)))
     spans = _spans(drawn, rows, end)
     events = [
         *(event for slice_ in slices for event in slice_.events(origin)),
@@ -151,80 +110,6 @@ def chosen(stamps: Stamps, warmup_iters: int, most: int) -> list[int]:
     return [int(index) for index in (*measured[:first], *measured[start : start + most - first])]
 
 
-@dataclass
-class _Slice:
-    stage: Stage
-    request: int
-    start: int
-    end: int
-    is_first: bool
-    is_last: bool
-    is_open: bool  # it has not ended; the run has
-    lane: int = 0
-
-    def events(self, origin: int) -> Iterator[TraceEvent]:
-        """One complete event, or the pair of an asynchronous one; the arrow comes from the one before."""
-        stage = self.stage
-        event: TraceEvent = {
-            "name": stage.track if stage.is_wait else f"#{self.request} {stage.name}",
-            "cat": stage.name,
-            "pid": PID,
-            "ts": (self.start - origin) / 1000,
-            "args": {"request": self.request} | ({"unfinished": True} if self.is_open else {}),
-        }
-        if not (self.is_first and self.is_last):
-            event |= {"bind_id": hex(self.request + 1)}
-            event |= {} if self.is_first else {"flow_in": True}
-            event |= {} if self.is_last else {"flow_out": True}
-        if not stage.is_wait:
-            yield event | {"ph": "X", "tid": self.tid, "dur": (self.end - self.start) / 1000}
-            return
-        pair = {"id2": {"local": hex(self.request + 1)}, "tid": PID}  # local: of this process
-        yield event | {"ph": "b"} | pair
-        kept = {key: event[key] for key in ("name", "cat", "pid")}
-        yield kept | {"ph": "e", "ts": (self.end - origin) / 1000} | pair
-
-    @property
-    def tid(self) -> int:
-        """Of its lane; in the order of the stages."""
-        return PID + 1000 * (1 + _ORDER.index(self.stage.track)) + self.lane
-
-
-_ORDER = list(dict.fromkeys(stage.track for stage in STAGES))
-
-
-def _slices(drawn: Sequence[int], rows: Stamps, end: int) -> Iterator[_Slice]:
-    """The stages of each request whose both stamps were taken; and the one that had begun when the run ended."""
-    for request, row in zip(drawn, rows.tolist(), strict=True):
-        made = []
-        for stage in STAGES if request else _COLD:
-            start, stop = row[stage.start], row[stage.end]
-            if start and stop:
-                made.append(_Slice(stage, request, start, max(start, stop), False, False, False))
-            elif start and not any(row[stage.end :]):
-                made.append(_Slice(stage, request, start, end, False, False, True))
-        made.sort(key=lambda slice_: slice_.start)  # stamps of an invalid run may be out of order
-        if made:
-            made[0].is_first = made[-1].is_last = True
-        yield from made
-
-
-def _placed(slices: list[_Slice]) -> list[_Slice]:
-    """The same, each on a lane of its track; a request's own slices on one track share a lane."""
-    for track in _ORDER:
-        groups: dict[int, list[_Slice]] = {}
-        for slice_ in slices:
-            if slice_.stage.track == track and not slice_.stage.is_wait:
-                groups.setdefault(slice_.request, []).append(slice_)
-        free: list[int] = []  # when each lane becomes so
-        for group in sorted(groups.values(), key=lambda g: (g[0].start, g[-1].end)):
-            lane = next((k for k, time in enumerate(free) if time <= group[0].start), len(free))
-            free[lane : lane + 1] = [group[-1].end]
-            for slice_ in group:
-                slice_.lane = lane
-    return slices
-
-
 def _spans(drawn: Sequence[int], rows: Stamps, end: int) -> list[tuple[int, int]]:
     """From the first to the last stamp of each stretch of requests that follow one another."""
     stretches = np.split(rows, 1 + np.flatnonzero(np.diff(drawn) > 1))
@@ -258,7 +143,7 @@ def _count(name: str, unit: str, value: float, time_ns: int, origin: int) -> Tra
     return {"ph": "C", "name": name, "pid": PID, "tid": PID, "ts": (time_ns - origin) / 1000, "args": {unit: value}}
 
 
-def _names(slices: Iterable[_Slice]) -> Iterator[TraceEvent]:
+def _names(slices: Iterable[Slice]) -> Iterator[TraceEvent]:
     """What the process and its tracks are called, in which order."""
     lanes = {slice_.tid: slice_ for slice_ in slices if not slice_.stage.is_wait}
     yield _name("process_name", PID, name="requests")
