@@ -1,4 +1,4 @@
-"""`python -m bench.report DIR [DIR…]`: tables and timelines of sweeps and single runs, again from their records."""
+"""`python -m bench.report DIR [DIR…]`: tables, page and timelines of sweeps and single runs, again from records."""
 
 import argparse
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.results.page.write import write_page
 from bench.results.record import read_records
 from bench.results.tables import TABLES, write_tables
 from bench.results.text import printable
@@ -27,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def report(directory: Path) -> str:
-    """Write the tables of `directory` and its runs' timelines; return the summary and where the files are.
+    """Write tables and page of `directory` and its runs' timelines; return the summary and where the files are.
 
     Raises:
         BenchError: when it does not exist or holds no record that can be read.
@@ -42,8 +43,11 @@ def report(directory: Path) -> str:
             write_timeline(record.directory)
         except BenchError as error:
             problems.append(str(error))
-    files = [str(directory / name) for name in TABLES]
-    return write_tables(directory) + "\n" + "".join(f"{line}\n" for line in (*files, *problems))
+    tables = write_tables(directory)
+    files = [directory / name for name in TABLES]
+    if page := write_page(directory):
+        files.append(page)
+    return tables + "\n" + "".join(f"{line}\n" for line in (*files, *problems))
 
 
 def show(text: str) -> None:

@@ -1,7 +1,6 @@
 """All runs of one command: checked before the first, tabulated after each, judged after the last."""
 
 import logging
-import os
 import sys
 import time
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from bench.errors import ConfigError
 from bench.progress import Progress
 
 if TYPE_CHECKING:
+    from bench.results.page.write import LivePage
     from bench.results.record import Record
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ class Sweep:
         self._keep = first.keep_checkpoint
         self._dry_run = first.dry_run
         self._started = 0.0
+        self._page: LivePage | None = None
 
     @classmethod
     def single(cls, config: DictConfig) -> "Sweep":
@@ -108,6 +109,10 @@ class Sweep:
         from bench.calibration import calibrate
 
         calibrate(self.cells)
+        if not self.is_single:
+            from bench.results.page.write import LivePage
+
+            self._page = LivePage(self.directory)
 
     def run_started(self, number: int, label: str) -> None:
         """Show which run begins; numbers start from 1."""
@@ -126,6 +131,8 @@ class Sweep:
         self.progress.run_finished(number, result, time.monotonic() - self._started)
         if not self.is_single:
             write_tables(self.directory, expected=self.total)
+        if self._page is not None:
+            self._page.run_ended(self.total)
 
     def add_run(self) -> int:
         """One run more than was asked for; returns its number."""
@@ -164,11 +171,14 @@ class Sweep:
 
     def _write(self, *, interrupted: bool) -> None:
         from bench.report import show
+        from bench.results.page.write import write_page
         from bench.results.tables import TABLES, write_tables
 
         show(write_tables(self.directory, interrupted=interrupted, expected=self.total))
-        for name in TABLES:
-            print(os.path.join(self.directory, name))
+        page = write_page(self.directory, "interrupted" if interrupted else "ended", self.total)
+        for file in (*(self.directory / name for name in TABLES), page):
+            if file is not None:
+                print(file)
 
     def _remove_fetched(self) -> None:
         """keep_checkpoint=false: remove what this sweep fetched, and nothing else."""

@@ -55,8 +55,10 @@ def test_wheel_holds_package_configs_and_licence(wheel: Path) -> None:
     """Every module and every config of the checkout, and nothing of the tests."""
     names = set(zipfile.ZipFile(wheel).namelist())
     modules = {file.relative_to(ROOT).as_posix() for file in (ROOT / "bench").rglob("*.py")}
+    assets = {file.relative_to(ROOT).as_posix() for file in (ROOT / "bench/results/page/assets").iterdir()}
     configs = {f"bench/{file.relative_to(ROOT).as_posix()}" for file in (ROOT / "conf").rglob("*.yaml")}
-    assert modules | configs <= names
+    assert len(assets) > 5
+    assert modules | configs | assets <= names
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.partition("/")[0].partition("-")[0] for name in names} <= {"bench", "hydra_plugins", "inference_bench"}
 

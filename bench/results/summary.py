@@ -83,7 +83,7 @@ def summarize(records: Sequence[Record]) -> Summary:
         groups.setdefault((record.experiment, record.cell), []).append(record)
     cells = [_cell(group, axes) for group in groups.values()]
     order = list(dict.fromkeys(record.experiment for record in records))
-    cells.sort(key=lambda c: (order.index(c.experiment), [_rank(value) for value in c.axes.values()]))
+    cells.sort(key=lambda c: (order.index(c.experiment), [rank(value) for value in c.axes.values()]))
     return Summary(list(axes), cells)
 
 
@@ -127,14 +127,14 @@ def _cell(records: list[Record], axes: dict[str, str]) -> Cell:
     )
 
 
-def _rank(value: Any) -> tuple[int, Any]:
+def rank(value: Any) -> tuple[int, Any]:
     """Sort key for values of any type: null, false, true, numbers, texts, lists."""
     if value is None:
         return (0, 0)
     if isinstance(value, (bool, int, float)):
         return (1 if isinstance(value, bool) else 2, value)
     if isinstance(value, list):
-        return (4, [_rank(item) for item in value])
+        return (4, [rank(item) for item in value])
     return (3, str(value))
 
 

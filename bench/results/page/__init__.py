@@ -1,0 +1,1 @@
+"""Pages for a browser: a sweep's `report.html` and `comparison.html`, each one file that needs no network."""
