@@ -32,7 +32,7 @@ def test_each_directory_gets_and_prints_its_tables(tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     for directory in (first, second):
         assert (directory / "summary.md").read_text(encoding="utf-8") in printed
-        for name in ("summary.md", "summary.csv", "runs.csv"):
+        for name in ("summary.md", "summary.csv", "runs.csv", "report.html"):
             assert f"{directory / name}\n" in printed
             assert (directory / name).stat().st_size > 0
     assert printed.index("# one") < printed.index("# two")
