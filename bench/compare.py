@@ -15,12 +15,12 @@ from bench.errors import BenchError
 from bench.report import show
 from bench.results.compare import Comparison, Judgement, compare, judge
 from bench.results.files import replacing, write_text
-from bench.results.markdown import machine, measured
+from bench.results.headline import HIGHER_IS_BETTER
+from bench.results.machines import machine, measured
 from bench.results.record import Record, read_records
 from bench.results.summary import Cell, summarize, swept_axes
 from bench.results.text import ABSENT, escaped, markdown_table, printable, shown
 
-_HIGHER_IS_BETTER = ("throughput", "window_throughput", "goodput", "slo_share", "delivered_rate")
 _METRICS = ("throughput", "average_latency")
 _GATE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<percent>\d+(\.\d+)?)%")
 
@@ -39,8 +39,8 @@ class Gate:
         if found is None:
             raise BenchError(f"--gate {text!r}: must be METRIC:-N% or METRIC:+N%, such as throughput:-3%")
         metric, sign = found["metric"], found["sign"]
-        if (sign == "-") != (metric in _HIGHER_IS_BETTER):
-            worse = "-" if metric in _HIGHER_IS_BETTER else "+"
+        if (sign == "-") != (metric in HIGHER_IS_BETTER):
+            worse = "-" if metric in HIGHER_IS_BETTER else "+"
             raise BenchError(f"--gate {text!r}: {metric} gets worse in the other direction. Write {metric}:{worse}N%")
         if sign == "-" and float(found["percent"]) >= 100:
             raise BenchError(f"--gate {text!r}: nothing falls by so much. Write a number below 100%")
@@ -48,7 +48,7 @@ class Gate:
 
     def broken(self, comparison: Comparison) -> bool:
         """The ratio is beyond the limit; where there is an interval, the whole of it is beyond 1, too."""
-        falls = self.metric in _HIGHER_IS_BETTER
+        falls = self.metric in HIGHER_IS_BETTER
         beyond = comparison.ratio < self.limit if falls else comparison.ratio > self.limit
         if comparison.low is None or comparison.high is None:
             return beyond
@@ -187,15 +187,7 @@ def _by_axes(records: Sequence[Record], keys: dict[str, str]) -> dict[str, Cell]
 
 
 def _compared(first: Cell, second: Cell, metric: str) -> Comparison | None:
-    values = [
-        [
-            record.metrics[metric]
-            for record in cell.records
-            if record.verdict.status == "valid" and metric in record.metrics
-        ]
-        for cell in (first, second)
-    ]
-    return compare(*values, higher_is_better=metric in _HIGHER_IS_BETTER)
+    return compare(first.values(metric), second.values(metric), higher_is_better=metric in HIGHER_IS_BETTER)
 
 
 def _markdown(table: Table, first: Path, second: Path) -> str:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.results.compare import Comparison, compare, holm, judge, more_repeats
-from bench.results.effects import effects
+from bench.results.effects import effect, effects
 
 # Thousandths, since what differs by less than a float's rounding is neither equal nor different.
 values = st.lists(st.integers(500, 2000).map(lambda value: value / 1000), min_size=2, max_size=12)
@@ -291,7 +291,11 @@ def test_effect_intervals_hold_the_truth() -> None:
                     cells.append(({"batch_size": batch, "compile": compiled, "layout": layout}, runs.tolist()))
         found = {effect.axes: effect for effect in effects(cells)}
         assert list(found) == [("compile",), ("layout",), ("compile", "layout")]
-        truth = {("compile",): 1.3, ("layout",): 0.9, ("compile", "layout"): 1.0}
+        truth = {
+            ("compile",): 1.3,
+            ("layout",): 1 / 0.9,  # from async to serial
+            ("compile", "layout"): 1.0,
+        }
         held.append([(e.low or 0) <= truth[axes] <= (e.high or 0) for axes, e in found.items()])
     shares = np.mean(held, axis=0)
     assert ((shares >= 0.935) & (shares <= 0.965)).all()
@@ -317,5 +321,35 @@ def test_effect_of_single_runs_has_no_interval() -> None:
     assert effect.ratio == pytest.approx(1.25)
     assert (effect.low, effect.high) == (None, None)
     assert effect.levels == (([1], [2]),)
+    assert effect.p_value is None
     (odd,) = effects([({"x": 1}, [4.0]), ({"x": True}, [8.0])])
-    assert odd.ratio == pytest.approx(2)
+    assert odd.levels == ((True, 1),)
+    assert odd.ratio == pytest.approx(0.5)
+
+
+def test_effect_goes_in_the_order_of_the_values_whatever_came_first() -> None:
+    """A sweep that has not reached a cell yet, or failed there, does not turn its effects around."""
+    cells: list[tuple[dict[str, Any], list[float]]] = [
+        ({"batch_size": 1, "compile": True}, [12.0, 12.1]),
+        ({"batch_size": 8, "compile": False}, [20.0, 20.1]),
+        ({"batch_size": 8, "compile": True}, [30.0, 30.1]),
+    ]
+    found = effect(cells, "compile")
+    assert found is not None
+    assert (found.levels, found.combinations) == (((False, True),), 1)
+    assert found.ratio == pytest.approx(1.5, rel=1e-2)
+    assert effect(cells, "num_workers") is None
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_effect_of_one_pair_is_the_comparison_of_its_cells(seed: int) -> None:
+    """Ratio, interval and p-value are Welch's on the logarithms, as `compare` has them."""
+    rng = np.random.default_rng(seed)
+    first, second = (rng.lognormal(mean, 0.1, 3).tolist() for mean in (0.0, 0.2))
+    found = effect([({"compile": False}, first), ({"compile": True}, second)], "compile")
+    beside = compare(first, second, higher_is_better=True)
+    assert found is not None
+    assert beside is not None
+    assert (found.ratio, found.low, found.high, found.p_value) == pytest.approx(
+        (beside.ratio, beside.low, beside.high, beside.p_value)
+    )

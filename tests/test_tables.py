@@ -2,6 +2,7 @@
 
 import csv
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from make_records import make_record, write_sweep
 
-from bench.results.record import write_record
+from bench.results.metrics import STAGES
+from bench.results.record import Record, write_record
 from bench.results.statistics import Statistic
 from bench.results.tables import write_tables
 from bench.results.text import escaped, markdown_table, mean_std, printable, shown
 
 FILES = ["runs.csv", "summary.csv", "summary.md"]
+SHARES = dict.fromkeys(STAGES, 1 / len(STAGES))
 
 
 def rows(file: Path) -> list[dict[str, str]]:
@@ -55,6 +58,7 @@ def test_numbers_are_those_computed_by_hand(tmp_path: Path) -> None:
     )
     header, shown_row = table(markdown)
     assert header == [
+        "experiment",
         "batch_size",
         "compile",
         "Warm-up latency (s)",
@@ -63,13 +67,13 @@ def test_numbers_are_those_computed_by_hand(tmp_path: Path) -> None:
         "GPU utilization (%)",
         "n",
     ]
-    assert shown_row == ["32", "true", "–", "–", "110 ± 26", "–", "3"]
+    assert shown_row == ["default", "32", "true", "–", "–", "110 ± 26", "–", "3"]
 
 
 def test_one_run_has_no_deviation(tmp_path: Path) -> None:
     """A single run, its record in the directory itself, has means and empty stds."""
     write_record(tmp_path, make_record(metrics={"throughput": 123.456}))
-    assert table(write_tables(tmp_path))[1][4] == "123.5"
+    assert table(write_tables(tmp_path))[1][5] == "123.5"
     summary, run = rows(tmp_path / "summary.csv")[0], rows(tmp_path / "runs.csv")[0]
     assert (summary["throughput_mean"], summary["throughput_std"], summary["n"]) == ("123.456", "", "1")
     assert [summary[f"throughput_{name}"] for name in ("ci_low", "ci_high", "cv")] == ["", "", ""]
@@ -99,7 +103,7 @@ def test_null_axis_and_duplicates_keep_their_rows(tmp_path: Path) -> None:
     """null and 2 are two rows; the same cell twice is one row with n = 2."""
     write_sweep(tmp_path, *(make_record({"stream_layout.intraop_threads": x}) for x in (2, None, 2)))
     markdown = write_tables(tmp_path)
-    assert [(row[0], row[5]) for row in table(markdown)[1:]] == [("null", "1"), ("2", "2")]
+    assert [(row[1], row[-1]) for row in table(markdown)[1:]] == [("null", "1"), ("2", "2")]
     axis = [row["stream_layout.intraop_threads"] for row in rows(tmp_path / "summary.csv")]
     assert axis == ["null", "2"]
 
@@ -107,7 +111,7 @@ def test_null_axis_and_duplicates_keep_their_rows(tmp_path: Path) -> None:
 def test_metric_of_fewer_runs_says_so(tmp_path: Path) -> None:
     """A mean over 1 of 2 runs is not passed off as one over both."""
     write_sweep(tmp_path, make_record(metrics={"gpu_util": 50}), make_record({"repeat": 1}, metrics={}))
-    assert table(write_tables(tmp_path))[1][5:] == ["50.00 (n=1)", "2"]
+    assert table(write_tables(tmp_path))[1][6:] == ["50.00 (n=1)", "2"]
 
 
 def test_runs_that_do_not_count_are_explained(tmp_path: Path) -> None:
@@ -163,7 +167,7 @@ def test_failed_run_that_knows_less_is_no_second_machine(tmp_path: Path) -> None
     write_sweep(tmp_path / "both", make_record(), lost)
     assert "do not compare" not in write_tables(tmp_path / "both")
     write_sweep(tmp_path / "alone", lost)
-    assert "Measured on:\n\n- host\n" in write_tables(tmp_path / "alone")
+    assert "## Measured on\n\n- host\n" in write_tables(tmp_path / "alone")
 
 
 def test_burst_is_explained_only_where_it_was(tmp_path: Path) -> None:
@@ -185,10 +189,11 @@ def test_burst_is_explained_only_where_it_was(tmp_path: Path) -> None:
     ],
 )
 def test_unfinished_sweep_says_how_far_it_came(tmp_path: Path, arguments: Any, line: str | None) -> None:
-    """The line stands above the table, and only where runs are missing."""
+    """The line stands between the sentence and the table, and only where runs are missing."""
     write_sweep(tmp_path, make_record())
-    above = write_tables(tmp_path, **arguments).partition("|")[0].splitlines()
-    assert above == ["# default", "", *([line, ""] if line else [])]
+    title, _, sentence, _, *above = write_tables(tmp_path, **arguments).partition("|")[0].splitlines()
+    assert (title, sentence[:19]) == ("# default", "Batch 32, compiled:")
+    assert above == ([line, ""] if line else [])
 
 
 def test_writing_again_changes_nothing_and_leaves_no_other_file(tmp_path: Path) -> None:
@@ -207,7 +212,7 @@ def test_broken_record_is_named_and_costs_no_other(tmp_path: Path) -> None:
     (tmp_path / "1" / "metrics.json").write_text("{")
     markdown = write_tables(tmp_path)
     assert table(markdown)[1][-1] == "1"
-    assert "Unreadable records:\n\n- " in markdown
+    assert "## Unreadable records\n\n- " in markdown
     assert len(rows(tmp_path / "runs.csv")) == 1
 
 
@@ -227,7 +232,7 @@ def test_hostile_text_stays_one_label(tmp_path: Path, text: str) -> None:
     markdown = write_tables(tmp_path)
     assert {row["model"] for row in rows(tmp_path / "summary.csv")} == {text, "b"}
     assert {row["experiment"] for row in rows(tmp_path / "runs.csv")} == {text}
-    assert {len(row) for row in table(markdown)} == {6}
+    assert {len(row) for row in table(markdown)} == {7}
     assert escaped(text) in markdown
 
 
@@ -237,7 +242,7 @@ def test_any_reason_leaves_the_tables_whole(tmp_path: Path, text: str) -> None:
     """Newlines, control characters and bars in a reason add no row and no column."""
     write_record(tmp_path, make_record(status="failed", reasons=[text], warnings=[text], metrics={}))
     markdown = write_tables(tmp_path)
-    assert [len(row) for row in table(markdown)] == [8, 8]
+    assert [len(row) for row in table(markdown)] == [9, 9]
     [run] = rows(tmp_path / "runs.csv")
     clean = text.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "")
     assert run["reasons"].encode() == clean.encode("utf-8", "backslashreplace")
@@ -310,3 +315,119 @@ def test_wide_characters_keep_the_columns_aligned() -> None:
 def test_any_terminal_can_print(encoding: str | None, expected: str) -> None:
     """What an encoding lacks has a plain spelling of the same width where there is one."""
     assert printable("1 ± 2 – é", encoding) == expected
+
+
+def marked(markdown: str, heading: str) -> list[str]:
+    """The values of a column of the first table, as they are marked."""
+    header, *found = table(markdown)
+    return [row[header.index(heading)] for row in found]
+
+
+def repeated(size: int, throughputs: Sequence[float], **metrics: float) -> list[Record]:
+    return [
+        make_record({"batch_size": size, "repeat": k}, metrics={"throughput": value, "gpu_util": 50.0, **metrics})
+        for k, value in enumerate(throughputs)
+    ]
+
+
+def test_the_best_value_is_bold_and_what_cannot_be_told_apart_italic(tmp_path: Path) -> None:
+    """High throughput and low latency are good; no utilization is the best; what bold means is said."""
+    slow, close, fast = (
+        repeated(size, [mean - 1, mean, mean + 1], warmup_latency=warm)
+        for size, mean, warm in ((1, 50, 0.1), (8, 99.5, 0.2), (32, 100, 0.3))
+    )
+    write_sweep(tmp_path, *slow, *close, *fast)
+    markdown = write_tables(tmp_path)
+    assert marked(markdown, "Throughput (samples/s)") == ["50.0 ± 1.0", "*99.5 ± 1.0*", "**100.0 ± 1.0**"]
+    assert [text[:2] for text in marked(markdown, "Warm-up latency (s)")] == ["**", "0.", "0."]
+    assert not [text for text in marked(markdown, "GPU utilization (%)") if "*" in text]
+    assert "- **Bold** is the best mean of a column, *italic*" in markdown
+
+
+def test_nothing_is_marked_where_nothing_stands_out(tmp_path: Path) -> None:
+    """One cell has no best, and cells that are all alike have none either."""
+    write_sweep(tmp_path / "one", *repeated(1, [1, 2, 3]))
+    write_sweep(tmp_path / "alike", *repeated(1, [1, 2, 3]), *repeated(8, [1, 2, 4]))
+    for name in ("one", "alike"):
+        assert "*" not in write_tables(tmp_path / name)
+
+
+def test_cells_of_single_runs_are_marked_with_a_reservation(tmp_path: Path) -> None:
+    """The best mean is bold, none is italic, and the reader is told that it may be chance."""
+    write_sweep(tmp_path, *repeated(1, [100]), *repeated(8, [101]), *repeated(32, [102]))
+    markdown = write_tables(tmp_path)
+    assert marked(markdown, "Throughput (samples/s)") == ["100.0", "101.0", "**102.0**"]
+    assert "single runs cannot tell it apart" in markdown
+
+
+def test_runs_that_do_not_count_are_never_marked(tmp_path: Path) -> None:
+    """A failed cell's numbers are in no column, however good they were."""
+    wrong = make_record({"batch_size": 64}, metrics={"throughput": 1e9}, status="invalid", reasons=["wrong"])
+    write_sweep(tmp_path, *repeated(1, [100, 101]), *repeated(8, [200, 201]), wrong)
+    values = marked(write_tables(tmp_path), "Throughput (samples/s)")
+    assert values == ["100.50 ± 0.71", "**200.50 ± 0.71**", "–"]
+
+
+def test_a_percentile_stands_in_the_table_where_it_is_what_a_user_waits(tmp_path: Path) -> None:
+    """The highest up to p99 that all cells have; none of a burst, whose latency is the backlog."""
+    percentiles = {"latency_p50": 0.1, "latency_p95": 0.2, "latency_p99": 0.3, "latency_p99_9": 0.4}
+    closed = {"load.name": "closed", "load.clients": 1}
+    high = make_record({"batch_size": 1, **closed}, metrics=percentiles)
+    low = make_record({"batch_size": 8, **closed}, metrics={"latency_p50": 0.1, "latency_p95": 0.2})
+    write_sweep(tmp_path / "p99", high)
+    write_sweep(tmp_path / "p95", high, low)
+    write_sweep(tmp_path / "burst", make_record(metrics=percentiles))
+    assert marked(write_tables(tmp_path / "p99"), "p99 latency (s)") == ["0.3000"]
+    assert "p95 latency (s)" in table(write_tables(tmp_path / "p95"))[0]
+    assert not [text for text in table(write_tables(tmp_path / "burst"))[0] if text.startswith("p")]
+
+
+def test_a_promise_has_its_columns(tmp_path: Path) -> None:
+    """Goodput, and the share of the requests within the SLO in percent."""
+    write_sweep(tmp_path, make_record(metrics={"goodput": 90, "slo_share": 0.9}))
+    markdown = write_tables(tmp_path)
+    assert (marked(markdown, "Goodput (samples/s)"), marked(markdown, "Within SLO (%)")) == (["90.00"], ["90.00"])
+
+
+def test_how_it_was_measured_is_told(tmp_path: Path) -> None:
+    """Load, requests, runs and what was the same; a swept setting is none of these."""
+    write_sweep(tmp_path, *(make_record({"batch_size": size, "warmup_iters": 5}) for size in (1, 8)))
+    _, _, after = write_tables(tmp_path).partition("## How it was measured\n\n")
+    load, requests, runs, same = after.partition("\n\n")[0].splitlines()
+    assert load == "- load=burst: all requests at once"
+    assert requests == "- In each run: 100 measured requests, after the cold first request and 5 to warm up"
+    assert runs == "- 1 run of each cell, each in fresh processes"
+    assert same.startswith("- The same in all runs: model=resnet18, ")
+    assert "batch_size" not in same
+
+
+@pytest.mark.parametrize(
+    ("cells", "words"),
+    [([1, 8, 1, 8, 1], "in rounds"), ([1, 1, 8, 8], "one cell after the other"), ([1, 8, 8, 8, 1], "in a mixed order")],
+)
+def test_the_order_of_the_runs_is_told(tmp_path: Path, cells: list[int], words: str) -> None:
+    """By when they started, since a drift of the machine is spread by rounds only."""
+    records = [make_record({"batch_size": size, "repeat": k}, seconds=k) for k, size in enumerate(cells)]
+    write_sweep(tmp_path, *reversed(records))
+    assert f"in fresh processes; {words}" in write_tables(tmp_path)
+
+
+def test_details_of_a_large_sweep_are_those_of_its_best_cells(tmp_path: Path) -> None:
+    """Of 60 cells the first table has all, the others those that are best in a column, and that is said."""
+    records = [
+        make_record({"batch_size": size}, metrics={"throughput": size}, evidence={"stage_shares": SHARES})
+        for size in range(1, 61)
+    ]
+    write_sweep(tmp_path, *records)
+    markdown = write_tables(tmp_path)
+    assert len(table(markdown)) == 61
+    _, _, after = markdown.partition("## The best cells in detail\n\n")
+    assert "Of 60 cells those that are best in a column." in after
+    stages = after.partition("## Where the latency goes (%)\n\n")[2].partition("\n\n")[0].splitlines()
+    assert [row.split("|")[2].strip() for row in stages[2:]] == ["60"]
+
+
+def test_the_sentence_is_escaped(tmp_path: Path) -> None:
+    """A model's name is itself in Markdown, too."""
+    write_sweep(tmp_path, *(make_record({"model.name": name}) for name in ("<b>*x*</b>", "y")))
+    assert "model \\<b>\\*x\\*\\</b>" in write_tables(tmp_path).splitlines()[2]

@@ -17,7 +17,7 @@ MARGIN = 0.02  # cells whose ratio is within ±2 % are the same
 
 _SKEWED_RUNS = 4  # in each cell: a rank test of 3 and 3 runs can never reach 5 %, whatever they say
 _SKEWED_Z = 2.576  # called skewed: 1 % of cells that are not
-_ROUNDING = 1e-12  # relative; below this a difference is the arithmetic's
+ROUNDING = 1e-12  # relative; below this a difference is the arithmetic's
 _MOST_REPEATS = 1000
 
 
@@ -145,7 +145,7 @@ def _test(a: Floats, b: Floats) -> tuple[float, float | None, float | None, floa
 
 def _welch(variances: tuple[float, float], sizes: tuple[int, int]) -> tuple[float, float]:
     """Standard error of a difference of means, and its degrees of freedom (Welch-Satterthwaite)."""
-    u, v = (max(variance, _ROUNDING**2) / size for variance, size in zip(variances, sizes, strict=True))
+    u, v = (max(variance, ROUNDING**2) / size for variance, size in zip(variances, sizes, strict=True))
     return math.sqrt(u + v), (u + v) ** 2 / (u**2 / (sizes[0] - 1) + v**2 / (sizes[1] - 1))
 
 
@@ -167,7 +167,7 @@ def _skewed(residuals: Floats) -> bool:
     """Whether the sample skewness is more than that of normal values (standard error by Fisher)."""
     n = len(residuals)
     variance = float((residuals**2).mean())
-    if variance <= _ROUNDING**2:
+    if variance <= ROUNDING**2:
         return False
     skewness = float((residuals**3).mean()) / math.sqrt(variance) ** 3
     return abs(skewness) > _SKEWED_Z * math.sqrt(6 * (n - 2) / ((n + 1) * (n + 3)))

@@ -41,6 +41,10 @@ class Statistic:
         std = statistics.stdev(values) if len(values) > 1 else None
         return cls(statistics.mean(values), std, len(values))
 
+    def times(self, factor: float) -> "Statistic":
+        """The same in a unit that is so many times smaller."""
+        return Statistic(self.mean * factor, None if self.std is None else self.std * factor, self.n)
+
     @property
     def half_width(self) -> float | None:
         """Of the 95 % t-interval of the mean; None for a single value."""

@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from bench.config import NO_NUMBER, flatten
@@ -24,10 +25,19 @@ class Cell:
     records: list[Record]  # oldest first
     metrics: dict[str, Statistic]  # over the valid runs that have the metric
 
+    @cached_property
+    def valid(self) -> list[Record]:
+        """The runs that count."""
+        return [record for record in self.records if record.verdict.status == "valid"]
+
     @property
     def n(self) -> int:
         """How many runs were averaged: the valid ones."""
-        return sum(record.verdict.status == "valid" for record in self.records)
+        return len(self.valid)
+
+    def values(self, metric: str) -> list[float]:
+        """The metric of each valid run that has it."""
+        return [record.metrics[metric] for record in self.valid if metric in record.metrics]
 
     @property
     def verdict(self) -> str:
@@ -64,7 +74,7 @@ class Summary:
     axes: list[str]  # labels
     cells: list[Cell]
 
-    @property
+    @cached_property
     def experiments(self) -> list[str]:
         """The experiments' names, each once."""
         return list(dict.fromkeys(cell.experiment for cell in self.cells))
@@ -73,6 +83,10 @@ class Summary:
     def metrics(self) -> list[str]:
         """The names of all metrics that any cell has."""
         return list(dict.fromkeys(name for cell in self.cells for name in cell.metrics))
+
+    def place(self, cell: Cell) -> dict[str, Any]:
+        """The axes of `cell`, its experiment first where there are several."""
+        return {"experiment": cell.experiment, **cell.axes} if len(self.experiments) > 1 else cell.axes
 
 
 def summarize(records: Sequence[Record]) -> Summary:
@@ -88,27 +102,31 @@ def summarize(records: Sequence[Record]) -> Summary:
 
 
 def swept_axes(records: Iterable[Record]) -> dict[str, str]:
-    """Label of each setting that differs between `records`, and its flattened key.
+    """Label of each setting that differs between `records`, and its flattened key, as `varying` has them."""
+    return varying([flatten(record.settings) for record in {record.cell: record for record in records}.values()])
+
+
+def varying(flats: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Label of each key that differs between flattened settings, and the key.
 
     A group's option (`load.name`) goes by the group's name (`load`), and the keys that follow from it are
     left out. Where nothing differs, batch_size and compile stand for all.
     """
-    flats = [flatten(record.settings) for record in {record.cell: record for record in records}.values()]
     keys = dict.fromkeys(key for flat in flats for key in flat if key.partition(".")[0] not in (*NO_NUMBER, "repeat"))
     # As JSON, since 1, 1.0 and true are equal to Python.
     columns = {key: [json.dumps(flat.get(key), sort_keys=True) for flat in flats] for key in keys}
-    varying = {key: column for key, column in columns.items() if len(set(column)) > 1}
+    differing = {key: column for key, column in columns.items() if len(set(column)) > 1}
     axes = {}
-    for key, column in varying.items():
+    for key, column in differing.items():
         group = key.partition(".")[0]
-        names = varying.get(f"{group}.name", [])
+        names = differing.get(f"{group}.name", [])
         if key == f"{group}.name":
             axes[group] = key
         elif not names or len(set(zip(names, column, strict=True))) > len(set(names)):
             axes[key] = key
     axes = axes or {"batch_size": "batch_size", "compile": "compile"}
-    rank = {label: i for i, label in enumerate(_FIRST)}
-    return {label: axes[label] for label in sorted(axes, key=lambda a: (rank.get(a, len(rank)), a))}
+    place = {label: i for i, label in enumerate(_FIRST)}
+    return {label: axes[label] for label in sorted(axes, key=lambda a: (place.get(a, len(place)), a))}
 
 
 def _cell(records: list[Record], axes: dict[str, str]) -> Cell:

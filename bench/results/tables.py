@@ -8,7 +8,8 @@ from typing import Any
 
 from bench.config import flatten
 from bench.results.files import write_text
-from bench.results.markdown import HEADLINE, summary_markdown
+from bench.results.headline import HEADLINE
+from bench.results.markdown import summary_markdown
 from bench.results.record import Record, read_records
 from bench.results.summary import Summary, summarize
 from bench.results.text import shown

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from bench.results.statistics import Statistic
 
 ABSENT = "–"
-_ASCII = {" ± ": "+/-", "±": "+/-", "–": "-", "…": "...", "×": "x", "µ": "u"}
+_ASCII = {" ± ": "+/-", "±": "+/-", "–": "-", "…": "...", "×": "x", "µ": "u", "→": "->"}
 
 
 def shown(value: Any) -> str:
@@ -31,6 +31,17 @@ def mean_std(statistic: Statistic | None) -> str:
         return f"{significant(mean, 4)} ± {significant(std, 2)}"
     places = _places(std, 2)
     return f"{_fixed(mean, places)} ± {_fixed(std, places)}"
+
+
+def supported(value: float, low: float | None, high: float | None) -> tuple[str, str]:
+    """`value` and its interval, to 2 significant digits of the half width; or to 4 digits without one."""
+    if low is None or high is None:
+        return significant(value, 4), ABSENT
+    half = (high - low) / 2
+    if half <= abs(value) / 1e8:  # no more digits than a float's noise deserves
+        return significant(value, 4), f"{significant(low, 4)} to {significant(high, 4)}"
+    places = _places(half, 2)
+    return _fixed(value, places), f"{_fixed(low, places)} to {_fixed(high, places)}"
 
 
 def significant(value: float, digits: int) -> str:
