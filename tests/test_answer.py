@@ -62,7 +62,7 @@ def test_main_question_is_answered_in_words() -> None:
         ({1: 1.2, 8: 1.2, 32: 0.8}, "Compile pays up to batch 8: +20 % [18, 22], costs at batch 32: -20 % [-22, -18]."),
         ({1: 1.2, 8: 0.8, 32: 1.2}, "Compile pays at batch 1 and batch 32: +20 % [18, 22], costs at batch 8: "),
         ({1: 0.8, 8: 0.8, 32: 0.8}, "Compile pays nowhere, costs throughout: -20.0 % [-20.8, -19.2]."),
-        ({1: 3.0, 8: 3.0}, "Compile pays throughout: ×3.00 [2.9"),
+        ({1: 3.0, 8: 3.0}, "Compile pays throughout: ×3.00 [2.96, 3.04];"),
         ({1: 1.01, 8: 1.01}, "Whether compile pays is unsure: +1 % [0, 2];"),
         ({1: 1.01, 8: 1.0}, "Compile makes no difference on average, within 2 %: +0 % [-1, 2];"),
         ({1: 1.022, 8: 1.022, 32: 1.022}, "Compile pays on average: +2 % [1, 3], unsure where"),
@@ -205,3 +205,11 @@ def test_unknown_axes_are_told_by_key_and_value() -> None:
     """Words exist for the usual ones only."""
     cells = [runs(t, model__args={"hidden": hidden}) for hidden, t in ((512, 200), (1024, 100))]
     assert said(*cells) == "Highest throughput: model.args.hidden=512: 200.0 ± 2.0 samples/s."
+
+
+def test_being_best_of_many_is_corrected_for_their_number() -> None:
+    """A cell with p = 0.03 is told apart from the best alone, and not beside another that is as good."""
+    first = runs(100, noise=(-0.02, 0, 0.02), batch_size=1)
+    second, third = runs(95.6, batch_size=8), runs(99.9, noise=(-0.02, 0, 0.02), batch_size=32)
+    assert "told apart" not in said(first, second)
+    assert "not told apart from any other cell" in said(first, second, third)

@@ -21,7 +21,7 @@ def test_model_and_device_are_one_column_each_where_they_are_swept() -> None:
 
 
 def test_what_follows_from_a_group_is_no_axis() -> None:
-    """load=burst against load=closed is one column, as in the tables of the sweep; the model is named where it is one."""
+    """load=burst against load=closed is one column, as in the tables of the sweep; one model is named too."""
     header, *_ = table(["load=burst"], ["load=closed"])
     assert header[:2] == ["load", "model"]
 

@@ -15,7 +15,7 @@ from bench.results.metrics import STAGES
 from bench.results.record import Record, write_record
 from bench.results.statistics import Statistic
 from bench.results.tables import write_tables
-from bench.results.text import escaped, markdown_table, mean_std, printable, shown
+from bench.results.text import escaped, markdown_table, mean_std, printable, ratio_interval, shown
 
 FILES = ["runs.csv", "summary.csv", "summary.md"]
 SHARES = dict.fromkeys(STAGES, 1 / len(STAGES))
@@ -269,6 +269,22 @@ def test_any_reason_leaves_the_tables_whole(tmp_path: Path, text: str) -> None:
 def test_digits_are_those_that_the_deviation_supports(mean: float, std: float | None, expected: str) -> None:
     """Two digits of the deviation, the mean to the same place; four digits of a single value."""
     assert mean_std(Statistic(mean, std, 1 if std is None else 3)) == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "low", "high", "expected"),
+    [
+        (1.1423, 1.1123, 1.1723, ("1.142", "1.112 to 1.172")),
+        (1.0, 0.05, 20.0, ("1.0", "0.050 to 20")),
+        (1.5, 1.5, 1.5, ("1.500", "1.500 to 1.500")),
+        (1.23456, None, None, ("1.235", "–")),
+    ],
+)
+def test_a_ratio_has_the_digits_of_its_interval(
+    ratio: float, low: float | None, high: float | None, expected: tuple[str, str]
+) -> None:
+    """Two digits of the half width; of a wide one each number has its own, and no bound becomes 0."""
+    assert ratio_interval(ratio, low, high) == expected
 
 
 @given(st.floats(-1e300, 1e300), st.floats(0, 1e300) | st.none())

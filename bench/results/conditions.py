@@ -26,7 +26,8 @@ _SERVED = {  # settings worth a word where they are the same in all runs
     "num_workers": "num_workers",
     "stream_layout": "stream_layout.name",
     "queue": "queue.name",
-    "device": "device.name",
+    "slo.latency_ms": "slo.latency_ms",
+    "device": "device.name",  # last: what auto came to is said behind it
 }
 _NO_CHOICE: dict[str, tuple[Any, ...]] = {
     "random": (False,),
@@ -42,7 +43,9 @@ def conditions(summary: Summary) -> list[str]:
         for key, value in summary.cells[0].settings.items()
         if all(cell.settings.get(key) == value for cell in summary.cells)
     }
-    served = [f"{name}={shown(same[key])}" for name, key in _SERVED.items() if key in same]
+    if same.get("compile") is False:
+        same.pop("compile_cache", None)
+    served = [f"{name}={shown(same[key])}" for name, key in _SERVED.items() if same.get(key) is not None]
     devices = {str(record.backend["device"]) for record in measured(records) if "device" in record.backend}
     if len(devices) == 1 and same.get("device.name") == "auto":
         served[-1] += f" ({devices.pop()})"

@@ -7,7 +7,7 @@ from bench.results.headline import HIGHER_IS_BETTER, goal, words
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, Summary
-from bench.results.text import ABSENT, escaped, markdown_table, mean_std, shown, supported
+from bench.results.text import ABSENT, escaped, markdown_table, mean_std, ratio_interval, shown
 
 
 def label(cell: Cell, summary: Summary) -> str:
@@ -57,7 +57,7 @@ def effects_table(summary: Summary) -> str:
     found = effects([(summary.place(cell), cell.values(metric)) for cell in cells]) if len(cells) > 1 else []
     if not found:
         return ""
-    rows = [[_change(effect), *supported(effect.ratio, effect.low, effect.high)] for effect in found]
+    rows = [[_change(effect), *ratio_interval(effect.ratio, effect.low, effect.high)] for effect in found]
     header = ["change", f"{words(metric)} ×", "95 % interval"]
     better = "more" if metric in HIGHER_IS_BETTER else "less"
     text = (

@@ -9,6 +9,7 @@ from bench.results.effects import Effect, effect
 from bench.results.headline import HIGHER_IS_BETTER, words
 from bench.results.statistics import CONFIDENCE
 from bench.results.summary import Cell, Summary
+from bench.results.text import ratio_interval
 from bench.results.words import setting
 
 # What is asked of a server, and what is served: no choices of how to serve it.
@@ -123,8 +124,8 @@ def percent(found: Effect) -> str:
     if found.low is None or found.high is None:
         return f"×{found.ratio:.3g}" if found.ratio >= _MANY else f"{100 * (found.ratio - 1):+.2g} %"
     if found.ratio >= _MANY:
-        places = _places((found.high - found.low) / 2)
-        return f"×{found.ratio:.{places}f} [{found.low:.{places}f}, {found.high:.{places}f}]"
+        ratio, interval = ratio_interval(found.ratio, found.low, found.high, digits=1)
+        return f"×{ratio} [{interval.replace(' to ', ', ')}]"
     shift, low, high = (100 * (ratio - 1) for ratio in (found.ratio, found.low, found.high))
     places = _places((high - low) / 2)
     low, high = (round(bound, places) + 0.0 for bound in (low, high))  # no -0

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from bench.results.statistics import Statistic
 
 ABSENT = "–"
+_WIDE = 1.5  # high over low, from which on digits of the width hide the lower bound
 _ASCII = {" ± ": "+/-", "±": "+/-", "–": "-", "…": "...", "×": "x", "µ": "u", "→": "->"}
 
 
@@ -33,15 +34,17 @@ def mean_std(statistic: Statistic | None) -> str:
     return f"{_fixed(mean, places)} ± {_fixed(std, places)}"
 
 
-def supported(value: float, low: float | None, high: float | None) -> tuple[str, str]:
-    """`value` and its interval, to 2 significant digits of the half width; or to 4 digits without one."""
+def ratio_interval(ratio: float, low: float | None, high: float | None, digits: int = 2) -> tuple[str, str]:
+    """A positive ratio and its interval, to so many digits of its half width; to 4 of its own without one.
+
+    Where the interval is wide each number has 2 digits of its own, since no bound may become 0.
+    """
     if low is None or high is None:
-        return significant(value, 4), ABSENT
+        return significant(ratio, 4), ABSENT
     half = (high - low) / 2
-    if half <= abs(value) / 1e8:  # no more digits than a float's noise deserves
-        return significant(value, 4), f"{significant(low, 4)} to {significant(high, 4)}"
-    places = _places(half, 2)
-    return _fixed(value, places), f"{_fixed(low, places)} to {_fixed(high, places)}"
+    own = 2 if high > _WIDE * low else 4 if half <= ratio / 1e8 else None  # a float's noise deserves no more
+    texts = [significant(x, own) if own else _fixed(x, _places(half, digits)) for x in (ratio, low, high)]
+    return texts[0], f"{texts[1]} to {texts[2]}"
 
 
 def significant(value: float, digits: int) -> str:
