@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
+from bench.results.answer import answer
 from bench.results.details import label as cell_label
-from bench.results.markdown import HEADLINE, machine, measured
+from bench.results.headline import HEADLINE
+from bench.results.machines import machine, measured
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.page.labels import label, stage_label
 from bench.results.record import Record
@@ -43,7 +45,7 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
     common = _common([cell.settings for cell in summary.cells])
     return {
         "title": ", ".join(summary.experiments) or "No runs",
-        "answer": "",
+        "answer": answer(summary),
         "progress": vars(progress),
         "experiments": summary.experiments,
         "axes": [_axis(axis, summary) for axis in summary.axes],
