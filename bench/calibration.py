@@ -7,11 +7,13 @@ import dataclasses
 import hashlib
 import json
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from filelock import FileLock
 
 from bench.config import Load, Model, Settings
+from bench.device_claim import Claim, DeviceBusy, claimed
 from bench.measure import cache_directory, measure, no_progress
 from bench.results.files import write_text
 from bench.results.metrics import run_metrics
@@ -30,17 +32,28 @@ def harness_overhead_us(settings: Settings) -> float | None:
 
 
 def calibrate(cells: list[Settings]) -> None:
-    """Measure what is not known yet of these cells' layouts and queues, one after the other."""
+    """Measure what is not known yet of these cells' layouts and queues, one after the other.
+
+    What cannot be measured, since others have the device for too long, stays unknown.
+    """
     for settings in cells:
-        file = _file(settings)
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{file}.lock", timeout=_LOCK_S):
-            known = _read(file)
-            if _key(settings) in known:
-                continue
-            costs = [cost for _ in range(_TRIES) if (cost := _measure(settings)) is not None]
-            if costs:  # the least disturbed try
-                write_text(file, json.dumps({**known, _key(settings): min(costs)}, indent=1))
+        if harness_overhead_us(settings) is None:
+            with suppress(DeviceBusy), claimed(settings, _file(settings)) as claim:
+                _calibrate(settings, claim)
+
+
+def _calibrate(settings: Settings, claim: Claim) -> None:
+    """Measure, unless another command has done so meanwhile, and keep the least disturbed try."""
+    file = _file(settings)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{file}.lock", timeout=_LOCK_S):
+        known = _read(file)
+        if _key(settings) in known:
+            return
+        costs = [cost for _ in range(_TRIES) if (cost := _measure(settings)) is not None]
+        claim.look()
+        if costs and not claim.shared_with:
+            write_text(file, json.dumps({**known, _key(settings): min(costs)}, indent=1))
 
 
 def _measure(settings: Settings) -> float | None:

@@ -126,6 +126,8 @@ class Settings:
     telemetry: bool
     profile: bool
     stall_timeout_s: Annotated[float, Range(0.1, 10**7)]
+    device_wait_s: Annotated[float, Range(0, 10**7)]
+    allow_shared_device: bool
     model_dir: str | None
     cache_dir: str | None
     keep_checkpoint: bool
@@ -202,6 +204,7 @@ NO_NUMBER = (
     "timeline",
     "experiment",
     "stall_timeout_s",
+    "device_wait_s",
     "model_dir",
     "cache_dir",
     "keep_checkpoint",

@@ -33,6 +33,11 @@ def new_moment() -> None:
     os.environ[_MOMENT] = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
 
 
+def command_id() -> str:
+    """Which command this process belongs to: the same in all of its processes, and in no other's."""
+    return os.environ.get(_MOMENT) or f"process {os.getpid()}"
+
+
 def run_name(number: int) -> str:
     """Directory of a sweep's run `number`, from 0."""
     return f"{int(number):04d}"

@@ -85,6 +85,12 @@ def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
     return outcome
 
 
+def not_measured(settings: Settings, failure: RunFailed) -> Outcome:
+    """The outcome of a run that failed before any process was started."""
+    nothing = np.zeros((1 + settings.warmup_iters, WIDTH), dtype=np.int64)
+    return Outcome(nothing, b"", plan(settings), None, 0, {}, [], {}, failure)
+
+
 @dataclass(frozen=True)
 class _Parts:
     """What a run is made of."""

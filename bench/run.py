@@ -3,6 +3,7 @@
 import logging
 import os
 import time
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -10,8 +11,9 @@ from typing import Any
 
 from bench.calibration import harness_overhead_us
 from bench.config import Settings
-from bench.errors import BenchError
-from bench.measure import Outcome, Progress, measure
+from bench.device_claim import WAITING, Claim, claimed
+from bench.errors import BenchError, RunFailed
+from bench.measure import Outcome, Progress, measure, not_measured
 from bench.results.cautions import cautions
 from bench.results.checks import judge
 from bench.results.load import load_metrics, step_metrics
@@ -38,11 +40,15 @@ class Job:
 
 
 def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Record:
-    """Measure once and leave the record in `directory`. A run that fails leaves a failed record."""
-    started, started_at = time.perf_counter(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
-    surroundings = {**environment(), "load_before_start": _LOAD_BEFORE_START}
-    overhead_us = harness_overhead_us(settings)
-    outcome = measure(settings, directory, progress)
+    """Measure once, when the device is free, and leave the record in `directory`; a failed one if it fails."""
+    with ExitStack() as stack:
+        claim = _claim(stack, settings, directory, progress)
+        started, started_at = time.perf_counter(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
+        surroundings = {**environment(), "load_before_start": _LOAD_BEFORE_START}
+        overhead_us = harness_overhead_us(settings)
+        outcome = _measure(settings, directory, progress, claim)
+    if isinstance(claim, Claim):
+        surroundings["device"] = claim.as_mapping()
     measured = outcome.stamps[1 + settings.warmup_iters :]
     backend = dict(outcome.report.get("backend", {}))
     verdict = _verdict(settings, outcome, backend)
@@ -73,6 +79,28 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
     except BenchError as error:  # a picture less, and no reason to lose the run
         log.warning("%s", error)
     return record
+
+
+def _claim(stack: ExitStack, settings: Settings, directory: Path, progress: Progress) -> Claim | RunFailed:
+    """The device, which leaving `stack` gives back, or why it cannot be had."""
+    try:
+        return stack.enter_context(claimed(settings, directory, lambda: progress(WAITING, 0, 0)))
+    except RunFailed as failure:
+        return failure
+    except BenchError as error:
+        return RunFailed(str(error), process="supervisor", phase=WAITING)
+
+
+def _measure(settings: Settings, directory: Path, progress: Progress, claim: Claim | RunFailed) -> Outcome:
+    """Measure if the device could be had, and look now and then who else is at it."""
+    if isinstance(claim, RunFailed):
+        return not_measured(settings, claim)
+
+    def follow(phase: str, answered: int, total: int) -> None:
+        claim.look()
+        progress(phase, answered, total)
+
+    return measure(settings, directory, follow)
 
 
 def _verdict(settings: Settings, outcome: Outcome, backend: dict[str, Any]) -> Verdict:

@@ -21,6 +21,7 @@ _MARK = "BENCH_TEST_COMMAND"  # in the environment of a command and so of all th
 def environment(*path: Path, **variables: str) -> dict[str, str]:
     """This process's environment, with the test's own modules importable and no settings of the user's."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith(("BENCH_", "HYDRA_"))}
+    kept["BENCH_LOCK_DIR"] = os.environ["BENCH_LOCK_DIR"]
     return kept | {"PYTHONPATH": os.pathsep.join(map(str, path or (TESTS, TESTS.parent)))} | variables
 
 
@@ -65,6 +66,7 @@ class Command:
 
     cwd: Path
     arguments: tuple[str, ...]
+    locks: Path | None = None  # else a place of its own, so that it waits for no other
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -74,7 +76,7 @@ class Command:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "bench", *self.arguments],
                 cwd=self.cwd,
-                env=environment(**{_MARK: self.mark}),
+                env=environment(**{_MARK: self.mark, "BENCH_LOCK_DIR": str(self.locks or self.cwd / "locks")}),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

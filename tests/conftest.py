@@ -1,5 +1,6 @@
 """Fixtures of the tests that drive the real command."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,6 +8,12 @@ import pytest
 from commands import Command
 
 Start = Callable[..., Command]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_locks(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Wait for no run of anybody else on this machine."""
+    os.environ["BENCH_LOCK_DIR"] = str(tmp_path_factory.mktemp("locks"))
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +35,9 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 def start(tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Start:
     """Start the command with small overrides and the given ones; another directory each time, or `cwd`."""
 
-    def start(*overrides: str, cwd: Path | None = None) -> Command:
+    def start(*overrides: str, cwd: Path | None = None, locks: Path | None = None) -> Command:
         given = {override.split("=")[0] for override in overrides}
         kept = [override for override in small if override.split("=")[0] not in given]
-        return Command(cwd or tmp_path_factory.mktemp("command"), (*kept, *overrides))
+        return Command(cwd or tmp_path_factory.mktemp("command"), (*kept, *overrides), locks)
 
     return start

@@ -131,6 +131,11 @@ def test_backlog_that_grows_is_warned_of_under_open_loads(load: str, is_warned: 
         ({"battery": {"percent": 50.0, "plugged_in": True}}, None),
         ({"battery": {"percent": 50.0, "plugged_in": None}}, None),
         ({"battery": None}, None),
+        (
+            {"device": {"name": "cpu", "waited_s": 3.0, "shared_with": ["process 1"]}},
+            "shared device: other runs",
+        ),
+        ({"device": {"name": "cpu", "waited_s": 3.0, "shared_with": []}}, None),
         ({}, None),
     ],
 )

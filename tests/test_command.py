@@ -99,7 +99,7 @@ def test_bad_values_of_all_cells_are_refused_at_once(start: Start) -> None:
         assert f"batch_size={value}: must be a whole number from 1 to 1048576. Set batch_size=1" in said
     assert "compile=maybe: must be true or false. Set compile=true" in said
     assert "num_iters=0: must be a whole number from 1 to" in said
-    assert "nonsense: no such key. Known here: batch_size, " in said
+    assert "nonsense: no such key. Known here: allow_shared_device, batch_size, " in said
     assert len(re.findall(r"compile=maybe", said)) == 1, "each problem once, however many cells have it"
 
 

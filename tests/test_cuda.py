@@ -1,6 +1,8 @@
 """The same runs on a real CUDA device. `scripts/gpu_check` runs these; elsewhere they are skipped."""
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pyarrow.parquet
@@ -8,7 +10,8 @@ import pytest
 import torch
 
 from bench.backend import device as devices
-from bench.config import Settings
+from bench.config import Device, Settings
+from bench.device_claim import identify
 from bench.job import compose
 from bench.measure import measure, no_progress
 from bench.results.checks import judge
@@ -75,3 +78,14 @@ def test_pipelined_copies_overlap_with_computing(tmp_path: Path) -> None:
     backend = outcome.report["backend"]
     assert judge(wanted, outcome.stamps, backend, outcome.digests, outcome.kept).status == "valid"
     assert overlap_metrics(outcome.stamps[4:])["copy_overlap"] > 0
+
+
+def test_a_device_is_known_by_its_uuid_whatever_its_index(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last of the visible devices is the first where only it is visible: the same lock, and not the CPU's."""
+    last = Device("cuda", torch.cuda.device_count() - 1)
+    name = identify(last)
+    assert name == devices.uuid(torch.device("cuda", last.index))
+    code = "from bench.device_claim import *; print(identify(Device('cuda', 0)))"
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", f"GPU-{name}")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout.strip() == name

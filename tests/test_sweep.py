@@ -1,7 +1,7 @@
 """Sweeps end to end: every layout and queue, compiled and not, presets, a failing cell, odd names, shared places."""
 
 from collections import Counter
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 
@@ -289,18 +289,22 @@ def test_any_experiment_name_works(start: Start, tmp_path: Path) -> None:
         assert rows(done.outputs / "results" / "output.csv")[0]["experiment"] == name
 
 
-def test_two_commands_of_one_second_do_not_mix(start: Start, tmp_path: Path) -> None:
-    """Started together in one place: two directories with two runs each, and the cumulative table holds both."""
-    commands = [start("repeat=range(2)", "-m", cwd=tmp_path) for _ in range(2)]
+def test_four_commands_of_one_second_do_not_mix(start: Start, tmp_path: Path) -> None:
+    """Started together in one place: four directories with two runs each, all tabulated, no two at the same time."""
+    overrides = ("model._target_=toys.Slow", "stream_layout=serial", "num_iters=20", "repeat=range(2)", "-m")
+    commands = [start(*overrides, cwd=tmp_path, locks=tmp_path / "locks") for _ in range(4)]
     for command in commands:
         assert command.wait().code == 0
     sweeps = [path for path in (tmp_path / "outputs" / "default").iterdir() if path.is_dir()]
-    assert len(sweeps) == 2
-    assert [len(rows(sweep / "runs.csv")) for sweep in sweeps] == [2, 2]
+    assert len(sweeps) == 4
+    assert [len(rows(sweep / "runs.csv")) for sweep in sweeps] == [2] * 4
     all_runs = rows(tmp_path / "outputs" / "results" / "output.csv")
-    assert Counter(row["repeat"] for row in all_runs) == {"0": 2, "1": 2}
+    assert Counter(row["repeat"] for row in all_runs) == {"0": 4, "1": 4}
     table = (tmp_path / "outputs" / "results" / "output_2_false.md").read_text("utf-8")
-    assert len([line for line in table.splitlines() if line.startswith("| default")]) == 2
+    assert len([line for line in table.splitlines() if line.startswith("| default")]) == 4
+    times = [stamps(sweep / name) for sweep in sweeps for name in ("0000", "0001")]
+    windows = sorted((columns["sent_ns"][0], columns["completed_ns"][-1]) for columns in times)
+    assert all(end < begin for (_, end), (begin, _) in pairwise(windows))
 
 
 def test_swept_experiment_names_do_not_lose_their_runs(start: Start) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from bench.backend.layouts import Frame
+from bench.child import Link
 from bench.config import Device, Settings
 from bench.errors import BenchError
 from bench.telemetry.environment import usable_cores
@@ -32,6 +33,11 @@ def find_device(wanted: Device) -> torch.device:
 def uuid(device: torch.device) -> str | None:
     """The device's UUID, by which NVML knows it; None on the CPU."""
     return str(torch.cuda.get_device_properties(device).uuid) if device.type == "cuda" else None
+
+
+def identify(wanted: Device, link: Link) -> None:
+    """Body of a process that tells which device is meant: its UUID, or `cpu`. It allocates nothing there."""
+    link.send("done", uuid(find_device(wanted)) or "cpu")
 
 
 def intraop_threads(settings: Settings) -> int:

@@ -26,7 +26,7 @@ def cautions(
 
     Args:
         measured: the stamps of the measured requests.
-        environment: as it was before the run started.
+        environment: as it was before the run started, and who else was at its `device`.
         overhead_us: what the harness costs for each request, where it was calibrated.
     """
     answered = measured[measured[:, COMPLETED] > 0]
@@ -81,6 +81,8 @@ def _changing(settings: Settings, answered: Stamps) -> list[str]:
 def _machine(environment: Mapping[str, Any]) -> list[str]:
     """What else the machine had to do, and what holds it back."""
     warnings = []
+    if (environment.get("device") or {}).get("shared_with"):
+        warnings.append("shared device: other runs used it at the same time (allow_shared_device=true)")
     cpu = environment.get("cpu") or {}
     load, cores = environment.get("load_before_start"), cpu.get("cores")
     if load is not None and cores and load > cores:
