@@ -66,7 +66,7 @@ def _bests(cells: Sequence[Cell], summary: Summary) -> list[str]:
 def _within_slo(promised: Sequence[Cell], able: Sequence[Cell], summary: Summary) -> str:
     share = f"{100 * _WITHIN:g} % of the requests {_limit(promised)}"
     good = [cell for cell in promised if cell.metrics["slo_share"].mean >= _WITHIN]
-    if found := best([cell for cell in good if cell in able], "throughput"):
+    if found := best([cell for cell in good if any(cell is one for one in able)], "throughput"):
         return _named(f"highest throughput with {share}", found, "throughput", summary)
     if good:
         return f"{len(good)} of {len(promised)} cells answer {share}"
@@ -92,7 +92,8 @@ def _named(title: str, found: Best, metric: str, summary: Summary) -> str:
 def _beside(cell: Cell, other: Cell, summary: Summary) -> str:
     """What sets a cell apart from another."""
     there = summary.place(other)
-    return settings({axis: value for axis, value in summary.place(cell).items() if repr(value) != repr(there[axis])})
+    here = summary.place(cell)
+    return settings({axis: value for axis, value in here.items() if repr(value) != repr(there[axis])}) or settings(here)
 
 
 def _figure(cell: Cell, metric: str) -> str:

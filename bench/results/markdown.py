@@ -98,6 +98,8 @@ def _how_to_read(summary: Summary, bests: Mapping[str, Best]) -> list[str]:
         lines.append("**Bold** is the best of a column; single runs cannot tell it apart from the others.")
     if len(own_latency(summary.cells)) < len(summary.cells):
         lines.append("Under load=burst all requests are sent at once, so latency holds the whole backlog.")
+    if "goodput" in summary.metrics:
+        lines.append("Goodput counts the requests that were answered within slo.latency_ms, whose share is Within SLO.")
     lines.append("Warm-up latency is the first request of a fresh backend, model load and first compile included.")
     return lines
 
