@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from bench.backend import device as devices
+from bench.backend.checkpoints import prepare
 from bench.config import Device, Settings
 from bench.device_claim import identify
 from bench.job import compose
@@ -26,9 +27,11 @@ pytestmark = [
 
 
 def settings(tmp_path: Path, *overrides: str) -> Settings:
-    """ResNet-18 on small images."""
+    """ResNet-18 on small images, its weights made as the preflight makes them."""
     small = ["model.input_shape=[3,96,96]", "batch_size=4", "num_workers=3", "num_iters=60", "warmup_iters=3"]
-    return compose("device=cuda", "compile=false", f"cache_dir={tmp_path}/cache", *small, *overrides)
+    wanted = compose("device=cuda", "compile=false", f"cache_dir={tmp_path}/cache", *small, *overrides)
+    prepare(wanted)
+    return wanted
 
 
 @pytest.mark.parametrize("queue", ["shared_memory", "torch"])

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bench.backend import layouts
-from bench.backend.device import CudaGraph, Eager
+from bench.backend.device import CompilerGraphs, CudaGraph, Eager
 from bench.backend.layouts import LAYOUTS, Engine, Forward, Frame, Layout, Pipelined
 from bench.queues.base import Buffer
 from bench.stamps import D2H_END, H2D_START, RECEIVED, REPLIED, WIDTH
@@ -66,6 +66,38 @@ class FakeCudaGraph(CudaGraph):
 
     def prime(self) -> None:
         self._graph.replay()
+
+
+class SharedGraph(FakeModel):
+    """A graph of which there is one for all streams: a replay reads its one input and writes its one output."""
+
+    def __init__(self, device: FakeDevice) -> None:
+        super().__init__(device)
+        self._input, self._output = device.tensor("the graph's input"), device.tensor("the graph's output")
+
+    def __call__(self, payload: FakeTensor) -> FakeTensor:
+        self._input.copy_(payload, True)
+        self.kernel(self._input, self._output)
+        return self._output
+
+
+def in_turn(order: bool) -> Callable[[FakeDevice], Forward]:
+    """A maker of `CompilerGraphs` over one shared graph; without `order` only the lock keeps them apart."""
+    shared: list[Any] = []
+
+    class Turns(CompilerGraphs):
+        def prime(self) -> None:
+            """Primed by the thread that makes it."""
+
+    def make(device: FakeDevice) -> Forward:
+        if not shared:
+            event = device.Event()
+            if not order:
+                vars(event)["wait"] = lambda: None
+            shared.extend((SharedGraph(device), device.tensor("example"), threading.Lock(), event))
+        return Turns(*shared)
+
+    return make
 
 
 class Hasty(FakeEager):
@@ -334,6 +366,17 @@ def test_output_left_in_the_models_memory_races() -> None:
     """Without a copy into the frame, the next pass on that stream overwrites an answer on its way out."""
     run = drive(Pipelined, workers=1, buffers=2, forward=Hasty, requests=20)
     assert any("writes the model's output" in fault for fault in run.faults)
+
+
+@pytest.mark.parametrize("name", ["async", "pipelined"])
+def test_passes_over_one_shared_graph_take_turns(name: str) -> None:
+    """The compiler's own CUDA graphs have one input and one output: threads wait for each other's use of them."""
+    run = drive(LAYOUTS[name], workers=3, buffers=2, forward=in_turn(order=True))
+    assert run.failures == []
+    assert run.faults == []
+    assert run.right
+    run = drive(LAYOUTS[name], workers=3, buffers=2, forward=in_turn(order=False))
+    assert any("the graph's input" in fault for fault in run.faults), "the event is what keeps them in order"
 
 
 # Stamps.

@@ -3,11 +3,12 @@
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
 
-from bench.backend.layouts import Frame
+from bench.backend.layouts import Forward, Frame
 from bench.child import Link
 from bench.config import Device, Settings
 from bench.errors import BenchError
@@ -90,6 +91,27 @@ class Eager:
             torch.cuda.current_stream().synchronize()
 
 
+class CompilerGraphs(Eager):
+    """A module compiled with the compiler's own CUDA graphs, of which there is one set for all threads.
+
+    A replay overwrites the graphs' one input and output, so the passes take turns: on the host by a lock, on the
+    device by an event that each leaves behind. Source: torch/_inductor/cudagraph_trees.py, whose manager belongs to
+    the first caller.
+    """
+
+    def __init__(self, model: torch.nn.Module, example: torch.Tensor, turn: Lock, last: Any) -> None:
+        super().__init__(model, example, copies=True)
+        self._turn = turn
+        self._last = last
+
+    def __call__(self, frame: Frame) -> None:
+        """After the pass before it, whichever thread and stream that was on."""
+        with self._turn:
+            self._last.wait()
+            super().__call__(frame)
+            self._last.record()
+
+
 class CudaGraph:
     """The module's forward pass captured once as a CUDA graph, with an input and an output of its own."""
 
@@ -112,6 +134,21 @@ class CudaGraph:
         torch.cuda.current_stream().synchronize()
         with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
             self._output = self._model(self._input)
+
+
+def forwards(settings: Settings, model: torch.nn.Module, example: torch.Tensor, device_module: Any) -> list[Forward]:
+    """The forward pass of each compute thread, on the device of `example`."""
+    count = settings.compute_threads
+    if example.device.type == "cpu":
+        return [Eager(model, example, copies=False) for _ in range(count)]
+    if settings.stream_layout.cuda_graph:
+        return [CudaGraph(model, example) for _ in range(count)]
+    if settings.compile and settings.compile_mode in ("reduce-overhead", "max-autotune"):
+        # Captured here: another thread's first pass would make cuDNN's handle of that thread, which no capture allows.
+        Eager(model, example, copies=True).prime()
+        turn, last = Lock(), device_module.Event()
+        return [CompilerGraphs(model, example, turn, last) for _ in range(count)]
+    return [Eager(model, example, copies=True) for _ in range(count)]
 
 
 def new_frame_for(example: torch.Tensor, output: torch.Tensor, device_module: Any) -> Callable[[], Frame]:

@@ -9,7 +9,7 @@ import torch
 
 from bench.backend import device as devices
 from bench.backend.checkpoints import locate
-from bench.backend.layouts import LAYOUTS, Engine, Forward, Layout
+from bench.backend.layouts import LAYOUTS, Engine, Layout
 from bench.backend.models import build
 from bench.backend.references import references
 from bench.child import Link
@@ -129,17 +129,11 @@ class Backend:
             devices.pin(self.server.outputs)  # type: ignore[attr-defined]  # the shared-memory queue has them
         example = host.to(self.device)
         module: Any = torch.get_device_module(self.device)
-        forwards: list[Forward] = [
-            devices.CudaGraph(self.model, example)
-            if settings.stream_layout.cuda_graph
-            else devices.Eager(self.model, example, copies=cuda)
-            for _ in range(settings.compute_threads)
-        ]
         engine = Engine(
             self.server,
             module,
             self.view.stamps,
-            forwards,
+            devices.forwards(settings, self.model, example, module),
             devices.new_frame_for(example, self.output, module),
             copies=cuda,
             pins=cuda and not shared,
