@@ -18,7 +18,8 @@ from hypothesis import strategies as st
 
 from bench.backend import layouts
 from bench.backend.device import CompilerGraphs, CudaGraph, Eager
-from bench.backend.layouts import LAYOUTS, Engine, Forward, Frame, Layout, Pipelined
+from bench.backend.engine import Engine, Forward, Frame
+from bench.backend.layouts import LAYOUTS, Layout, Pipelined
 from bench.queues.base import Buffer
 from bench.stamps import D2H_END, H2D_START, RECEIVED, REPLIED, WIDTH
 

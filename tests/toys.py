@@ -16,6 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.backend import layouts
+from bench.backend.engine import Engine, Forward, Frame
 from bench.child import Link
 from bench.stamps import COMPUTE_START, D2H_START, INTENDED, SENT, WIDTH
 
@@ -233,22 +234,22 @@ class PatchesResponses(Net):
     def __init__(self) -> None:
         super().__init__()
         if in_backend():
-            respond = layouts.Engine.respond
+            respond = Engine.respond
 
-            def patched(engine: layouts.Engine, frame: layouts.Frame, more: bool = False) -> None:
+            def patched(engine: Engine, frame: Frame, more: bool = False) -> None:
                 self.spoil(engine, frame)
                 respond(engine, frame, more)
 
-            layouts.Engine.respond = patched  # type: ignore[assignment,method-assign]
+            Engine.respond = patched  # type: ignore[assignment,method-assign]
 
-    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+    def spoil(self, engine: Engine, frame: Frame) -> None:
         """Do harm before the answer leaves."""
 
 
 class StampsBackwards(PatchesResponses):
     """Says of one request that its answer was copied before it was computed."""
 
-    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+    def spoil(self, engine: Engine, frame: Frame) -> None:
         if frame.index == 5:
             engine.stamps[frame.index * WIDTH + D2H_START] = engine.stamps[frame.index * WIDTH + COMPUTE_START] - 1
 
@@ -256,7 +257,7 @@ class StampsBackwards(PatchesResponses):
 class SentEarlier(PatchesResponses):
     """Moves every request's sending back by a second, so that latencies in the stamps are not those that were."""
 
-    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:
+    def spoil(self, engine: Engine, frame: Frame) -> None:
         for column in (INTENDED, SENT):
             engine.stamps[frame.index * WIDTH + column] -= 1_000_000_000
 
@@ -264,7 +265,7 @@ class SentEarlier(PatchesResponses):
 class AnswersTwice(PatchesResponses):
     """Answers request 4 in the place of request 5."""
 
-    def spoil(self, engine: layouts.Engine, frame: layouts.Frame) -> None:  # noqa: ARG002 - as the others have it
+    def spoil(self, engine: Engine, frame: Frame) -> None:  # noqa: ARG002 - as the others have it
         if frame.index == 5:
             frame.index = 4
 
@@ -277,15 +278,15 @@ class CompilesAgain(Net):
         self.sign = 1
         self.answers = 0
         if in_backend():
-            compute = layouts.Engine.compute
+            compute = Engine.compute
 
-            def patched(engine: layouts.Engine, frame: layouts.Frame, forward: layouts.Forward) -> None:
+            def patched(engine: Engine, frame: Frame, forward: Forward) -> None:
                 self.answers += 1
                 if self.answers == 5:
                     self.sign = -1
                 compute(engine, frame, forward)
 
-            layouts.Engine.compute = patched  # type: ignore[assignment,method-assign]
+            Engine.compute = patched  # type: ignore[assignment,method-assign]
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if self.sign == 1 else super().forward(x) * 1.0

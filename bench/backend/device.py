@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
-from bench.backend.layouts import Forward, Frame
+from bench.backend.engine import Forward, Frame
 from bench.child import Link
 from bench.config import Device, Settings
 from bench.errors import BenchError
 from bench.telemetry.environment import usable_cores
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)
 _PRIMING_PASSES = 3  # CUDA graphs warm up, record and replay
 
 
@@ -68,11 +70,25 @@ def pin(memory: torch.Tensor) -> None:
         )
 
 
+def direct(model: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What calling the module comes to, without the microsecond in which torch looks for hooks that are not there."""
+    compiled: Callable[[torch.Tensor], torch.Tensor] | None = getattr(model, "_compiled_call_impl", None)
+    if compiled is not None:
+        return compiled
+    if type(model).__call__ is not torch.nn.Module.__call__ or any(
+        getattr(owner, name, None)
+        for owner, names in ((model, _HOOKS), (torch.nn.modules.module, _GLOBAL_HOOKS))
+        for name in names
+    ):
+        return model
+    return model.forward
+
+
 class Eager:
     """The module called as it is, compiled or not."""
 
     def __init__(self, model: torch.nn.Module, example: torch.Tensor, *, copies: bool) -> None:
-        self._model = model
+        self._model = direct(model)
         self._example = example
         self._copies = copies
 

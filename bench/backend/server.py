@@ -9,7 +9,8 @@ import torch
 
 from bench.backend import device as devices
 from bench.backend.checkpoints import locate
-from bench.backend.layouts import LAYOUTS, Engine, Layout
+from bench.backend.engine import Engine
+from bench.backend.layouts import LAYOUTS, Layout
 from bench.backend.models import build
 from bench.backend.references import references
 from bench.child import Link
