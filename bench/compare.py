@@ -8,18 +8,18 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.config import NO_NUMBER, flatten
 from bench.errors import BenchError
 from bench.report import show
-from bench.results.compare import Comparison, Judgement, compare, judge
+from bench.results.compare import Comparison, Line, Table, compare, judge
 from bench.results.files import replacing, write_text
 from bench.results.headline import HIGHER_IS_BETTER
 from bench.results.machines import machine, measured
+from bench.results.page.comparison import comparison_html
 from bench.results.record import Record, read_records
 from bench.results.summary import Cell, summarize, swept_axes
-from bench.results.text import ABSENT, escaped, markdown_table, printable, shown
+from bench.results.text import escaped, markdown_table, printable, shown
 
 _METRICS = ("throughput", "average_latency")
 _GATE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<percent>\d+(\.\d+)?)%")
@@ -55,26 +55,6 @@ class Gate:
         return beyond and (comparison.high < 1 if falls else comparison.low > 1)
 
 
-@dataclass(frozen=True)
-class Line:
-    """One metric of one matched cell."""
-
-    axes: dict[str, Any]
-    metric: str
-    comparison: Comparison
-    judgement: Judgement
-    broken: bool
-
-
-@dataclass(frozen=True)
-class Table:
-    """All that is said of two sweeps."""
-
-    lines: list[Line]
-    lost: list[str]  # what A has and B cannot be compared by, in words
-    broken: bool  # whether a gate is; one that could not be checked everywhere counts as broken
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Compare and print; 1 when a gate is broken, 2 when there is nothing to compare."""
     parser = argparse.ArgumentParser(prog="python -m bench.compare", description="Compare two sweeps cell by cell.")
@@ -84,7 +64,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--gate", action="append", default=[], metavar="METRIC:-N%", help="exit 1 if B is worse by more"
     )
     parser.add_argument("--metric", action="append", default=[], help=f"default {', '.join(_METRICS)}")
-    parser.add_argument("--output", type=Path, metavar="DIR", help="write comparison.md and comparison.csv there")
+    parser.add_argument("--output", type=Path, metavar="DIR", help="write comparison.md, .csv and .html there")
     parser.add_argument("--other-machine", action="store_true", help="compare runs of different machines or versions")
     chosen = parser.parse_args(arguments)
     try:
@@ -97,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.output:
             chosen.output.mkdir(parents=True, exist_ok=True)
             write_text(chosen.output / "comparison.md", text)
+            write_text(chosen.output / "comparison.html", comparison_html(table, chosen.first, chosen.second))
             _write_csv(chosen.output / "comparison.csv", table.lines)
     except (BenchError, OSError) as error:
         print(printable(f"bench.compare: {error}", sys.stderr.encoding), file=sys.stderr)
@@ -194,22 +175,8 @@ def _markdown(table: Table, first: Path, second: Path) -> str:
     axes = list(table.lines[0].axes)
     rows = []
     for line in table.lines:
-        found = line.comparison
-        interval = ABSENT if found.low is None else f"{found.low:.3f} to {found.high:.3f}"
-        verdict: str = line.judgement.outcome
-        if line.judgement.more_repeats:
-            verdict += f": {line.judgement.more_repeats} more repeats"
-        rows.append(
-            [
-                *(escaped(shown(line.axes[axis])) for axis in axes),
-                line.metric,
-                f"{found.ratio:.3f}",
-                interval,
-                ABSENT if line.judgement.p_value is None else f"{line.judgement.p_value:.2g}",
-                verdict,
-                "BROKEN" if line.broken else "",
-            ]
-        )
+        values = [escaped(shown(line.axes[axis])) for axis in axes]
+        rows.append([*values, line.metric, line.ratio, line.interval, line.p_value, line.verdict, line.gate])
     header = [*map(escaped, axes), "metric", "B / A", "95 % interval", "p (Holm)", "B is", "gate"]
     text = (
         f"A: {first}\nB: {second}\n\n{markdown_table(header, rows)}\n"

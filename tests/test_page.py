@@ -21,6 +21,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
+from bench.compare import main as compare
 from bench.results.page import write
 from bench.results.page.write import LivePage, write_page
 from bench.results.record import Record
@@ -403,6 +404,36 @@ def test_a_running_sweep_is_followed(browser: Browser, tmp_path: Path) -> None:
     browser.script("(() => { const now = performance.now(); performance.now = () => now + 60000 })()")
     wait_until(lambda: browser.texts("#progress") == [""], WITHIN_S)
     assert browser.driver.current_url.endswith("#sort=-n")
+
+
+def test_a_comparison_has_a_page(browser: Browser, tmp_path: Path) -> None:
+    """Its rows are those of comparison.csv, sorted and filtered as the other page's, each with its interval drawn."""
+    for name, factor in (("a", 1.0), (HOSTILE.replace("/", "-"), 1.2)):
+        write_sweep(
+            tmp_path / name,
+            *(
+                make_record(
+                    {"batch_size": size, "repeat": repeat},
+                    metrics={"throughput": factor**size * (100 + repeat), "average_latency": 1.0 + repeat / 100},
+                )
+                for size in (1, 2)
+                for repeat in range(3)
+            ),
+        )
+    output = tmp_path / "out"
+    assert compare([str(tmp_path / "a"), str(tmp_path / HOSTILE.replace("/", "-")), "--output", str(output)]) == 0
+    browser.open(output / "comparison.html")
+    expected = rows(output / "comparison.csv")
+    assert browser.column("ratio") == [f"{float(row['ratio']):.3f}" for row in expected]
+    browser.click("#main [data-column='ratio']")
+    browser.click("#main [data-column='ratio']")
+    assert browser.column("ratio")[0] == "1.440"
+    drawn = sorted(x for trace in browser.chart("#intervals") for x in trace["x"])
+    assert drawn == sorted(float(row["ratio"]) for row in expected)
+    browser.find("#query").send_keys("faster")
+    assert browser.column("metric") == ["Throughput"] * 2
+    assert HOSTILE.replace("/", "-") in browser.find("h1").text
+    assert browser.messages() == []
 
 
 def test_pages_are_rewritten_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,11 +4,12 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from bench.results.statistics import CONFIDENCE, Floats, t_quantile
+from bench.results.text import ABSENT
 
 Test = Literal["welch", "mann-whitney"]
 Outcome = Literal["faster", "slower", "same", "unsure"]
@@ -52,6 +53,53 @@ class Judgement:
     outcome: Outcome
     p_value: float | None  # corrected for the table
     more_repeats: int | None  # of each cell, for `unsure`
+
+
+@dataclass(frozen=True)
+class Line:
+    """One metric of one matched cell."""
+
+    axes: dict[str, Any]
+    metric: str
+    comparison: Comparison
+    judgement: Judgement
+    broken: bool
+
+    @property
+    def ratio(self) -> str:
+        """Of B over A, as the tables say it; so the others below."""
+        return f"{self.comparison.ratio:.3f}"
+
+    @property
+    def interval(self) -> str:
+        """95 %."""
+        found = self.comparison
+        return ABSENT if found.low is None else f"{found.low:.3f} to {found.high:.3f}"
+
+    @property
+    def p_value(self) -> str:
+        """Corrected for the table."""
+        return ABSENT if self.judgement.p_value is None else f"{self.judgement.p_value:.2g}"
+
+    @property
+    def verdict(self) -> str:
+        """`faster`, or `unsure: 3 more repeats`."""
+        more = self.judgement.more_repeats
+        return f"{self.judgement.outcome}: {more} more repeats" if more else self.judgement.outcome
+
+    @property
+    def gate(self) -> str:
+        """`BROKEN` or nothing."""
+        return "BROKEN" if self.broken else ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that is said of two sweeps."""
+
+    lines: list[Line]
+    lost: list[str]  # what A has and B cannot be compared by, in words
+    broken: bool  # whether a gate is; one that could not be checked everywhere counts as broken
 
 
 def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better: bool) -> Comparison | None:

@@ -52,6 +52,27 @@ function draw(place, traces, { label, x, y, height = 340, shapes = [], annotatio
   if (onpick) place.on("plotly_click", (event) => event.points[0].customdata && onpick(event.points[0].customdata));
 }
 
+// Calls `render(everything)` when charts must be drawn anew: by the theme, the width, or for paper, where
+// all of them are wanted, light, and as wide as the page.
+function whenLookChanges(render) {
+  const name = () => { byId("theme").textContent = `Theme: ${theme.get()}`; };
+  name();
+  byId("theme").addEventListener("click", () => {
+    theme.set(theme.names[(theme.names.indexOf(theme.get()) + 1) % theme.names.length]);
+    name();
+    render(false);
+  });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => render(false));
+  let width = innerWidth;
+  addEventListener("resize", () => {
+    if (innerWidth === width) return; // a phone's address bar
+    width = innerWidth;
+    render(false);
+  });
+  addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; render(true); });
+  addEventListener("afterprint", () => { delete document.documentElement.dataset.print; render(false); });
+}
+
 const nothing = (place, text) => {
   Plotly.purge(place);
   place.removeAttribute("role");

@@ -114,32 +114,14 @@ function renderParts() {
 
 const changed = () => say(`${refresh()} shown`);
 
-function showTheme() {
-  byId("theme").textContent = `Theme: ${theme.get()}`;
-}
-
 byId("query").addEventListener("input", () => { state.set("q", byId("query").value); changed(); });
 byId("clear").addEventListener("click", () => {
   for (const key of ["q", "verdict", "sort", "columns", "hide", ...axes.map((axis) => `is.${axis.name}`)]) state.set(key, "");
   renderControls();
   changed();
 });
-byId("theme").addEventListener("click", () => {
-  theme.set(theme.names[(theme.names.indexOf(theme.get()) + 1) % theme.names.length]);
-  showTheme();
-  renderCharts(false);
-});
+whenLookChanges(renderCharts);
 addEventListener("hashchange", () => { if (state.read()) start(); });
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => renderCharts(false));
-let width = innerWidth;
-addEventListener("resize", () => {
-  if (innerWidth === width) return; // a phone's address bar
-  width = innerWidth;
-  renderCharts(false);
-});
-// On paper: light, and charts as wide as the page.
-addEventListener("beforeprint", () => { document.documentElement.dataset.print = ""; renderCharts(true); });
-addEventListener("afterprint", () => { delete document.documentElement.dataset.print; renderCharts(false); });
 
 function start() {
   renderControls();
@@ -152,7 +134,6 @@ function showCell() {
   else if (byId("cell").open) byId("cell").close();
 }
 
-showTheme();
 renderProgress();
 renderControls();
 renderParts();

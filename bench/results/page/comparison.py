@@ -1,0 +1,48 @@
+"""`comparison.html`: two sweeps, cell by cell, as a table and as intervals. Pure."""
+
+from pathlib import Path
+from typing import Any
+
+from bench.results.compare import Line, Table
+from bench.results.page.html import render
+from bench.results.page.labels import label
+from bench.results.text import shown
+
+SCRIPTS = ("dom.js", "state.js", "table.js", "charts.js", "comparison.js")
+
+
+def comparison_html(table: Table, first: Path, second: Path) -> str:
+    """The page of `table`, of the sweeps in these directories; its texts are those of comparison.md."""
+    data = {
+        "title": f"{_name(second)} against {_name(first)}",
+        "first": str(first),
+        "second": str(second),
+        "axes": list(table.lines[0].axes),
+        "lines": [_line(number, line) for number, line in enumerate(table.lines)],
+        "lost": table.lost,
+        "broken": table.broken,
+        "gated": any(line.broken for line in table.lines),
+    }
+    return render("comparison.html.j2", SCRIPTS, data)
+
+
+def _name(directory: Path) -> str:
+    """A sweep by its experiment and its time, as its directory is called."""
+    return "/".join(directory.resolve().parts[-2:])
+
+
+def _line(number: int, line: Line) -> dict[str, Any]:
+    found = line.comparison
+    return {
+        "id": str(number),
+        "axes": [shown(value) for value in line.axes.values()],
+        "metric": line.metric,
+        "name": label(line.metric).text,
+        "numbers": [found.ratio, found.low, found.high, line.judgement.p_value],
+        "ratio": line.ratio,
+        "interval": line.interval,
+        "p": line.p_value,
+        "outcome": line.judgement.outcome,
+        "verdict": line.verdict,
+        "gate": line.gate,
+    }
