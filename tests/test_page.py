@@ -74,7 +74,7 @@ class Browser:
     def column(self, name: str) -> list[str]:
         """The cells of the table below the heading whose key is `name`, without the mark of the best."""
         keys = self.script("[...document.querySelectorAll('#main thead button')].map((node) => node.dataset.column)")
-        return [text.removesuffix("★") for text in self.texts(f"#main tbody tr > :nth-child({keys.index(name) + 1})")]
+        return [text.rstrip("★☆") for text in self.texts(f"#main tbody tr > :nth-child({keys.index(name) + 1})")]
 
     def click(self, selector: str) -> None:
         self.script("arguments[0].scrollIntoView({block: 'center'})", self.find(selector))
@@ -92,8 +92,8 @@ class Browser:
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
 
     def chart(self, place: str) -> list[dict[str, Any]]:
-        """The traces of a chart, once it is drawn."""
-        self.script("document.querySelector(arguments[0]).scrollIntoView()", place)
+        """The traces of a chart, once it is drawn, which it is where it is seen."""
+        self.script("document.querySelector(arguments[0]).scrollIntoView()", place.split()[0])
         drawn = "document.querySelector(arguments[0])?.data !== undefined"
         wait_until(lambda: bool(self.script(drawn, place)), WITHIN_S)
         traces: list[dict[str, Any]] = self.script(

@@ -13,9 +13,11 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from bench.results.answer import answer
+from bench.results.best import best
+from bench.results.conditions import conditions
 from bench.results.details import label as cell_label
-from bench.results.headline import HEADLINE
-from bench.results.machines import machine, measured
+from bench.results.headline import columns, rated
+from bench.results.machines import places
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.page.labels import label, stage_label
 from bench.results.record import Record
@@ -25,7 +27,6 @@ from bench.results.text import mean_std, shown, significant
 
 State = Literal["running", "interrupted", "ended"]
 
-_COLUMNS = ("throughput", "average_latency", "latency_p50", "latency_p99", "warmup_latency", "gpu_util", "goodput")
 _OF_A_RUN = ("throughput", "average_latency", "latency_p99", "warmup_latency")  # a run's own metrics on the page
 
 
@@ -42,6 +43,7 @@ class Progress:
 def page_data(summary: Summary, problems: Sequence[str], progress: Progress, base: Path) -> dict[str, Any]:
     """Everything on the page; links to runs are relative to `base`."""
     records = [record for cell in summary.cells for record in cell.records]
+    names = dict(_identities(summary.cells))
     common = _common([cell.settings for cell in summary.cells])
     return {
         "title": ", ".join(summary.experiments) or "No runs",
@@ -50,21 +52,39 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
         "experiments": summary.experiments,
         "axes": [_axis(axis, summary) for axis in summary.axes],
         "metrics": [{"name": name, **_label(name)} for name in summary.metrics],
-        "columns": [name for name in dict.fromkeys((*_COLUMNS, *HEADLINE)) if name in summary.metrics],
+        "columns": _columns(summary),
         "stages": {stage: stage_label(stage) for stage in STAGES},
         "percentiles": PERCENTILES,
-        "cells": [_cell(cell, identity, summary, common, base) for cell, identity in _identities(summary.cells)],
+        "marks": _marks(summary, names),
+        "cells": [_cell(cell, names[id(cell)], summary, common, base) for cell in summary.cells],
         "settings": {key: shown(value) for key, value in common.items()},
         "slo_ms": _number(common.get("slo.latency_ms")),
         "burst": any(cell.settings.get("load.name") == "burst" for cell in summary.cells),
         "problems": list(problems),
-        "machines": _machines(records),
+        "conditions": conditions(summary) if records else [],
+        "machines": dict(places(records)),
     }
 
 
 def _label(name: str) -> dict[str, Any]:
     found = label(name)
-    return {"label": found.text, "heading": found.heading, "group": found.group, "better": found.better}
+    return {"label": found.text, "heading": found.heading, "group": found.group}
+
+
+def _columns(summary: Summary) -> list[str]:
+    """The metrics of the table: those of summary.md, the first of which the charts begin with."""
+    found = [name for name in columns(summary) if name in summary.metrics]
+    return sorted(found, key=lambda name: name != "throughput")
+
+
+def _marks(summary: Summary, names: Mapping[int, str]) -> dict[str, dict[str, Any]]:
+    """Of each column in which one stands out: the best cell, and those not told apart from it, as in summary.md."""
+    marks = {}
+    for name in filter(rated, _columns(summary)):
+        found = best(summary.cells, name)
+        if found is not None and found.stands_out and found.others:
+            marks[name] = {"best": names[id(found.cell)], "ties": [names[id(cell)] for cell in found.ties]}
+    return marks
 
 
 def _axis(axis: str, summary: Summary) -> dict[str, Any]:
@@ -74,14 +94,14 @@ def _axis(axis: str, summary: Summary) -> dict[str, Any]:
     return {"name": axis, "values": list(texts), "numbers": [_number(value) for value in texts.values()]}
 
 
-def _identities(cells: Sequence[Cell]) -> list[tuple[Cell, str]]:
-    """Each cell with a name for links: its fingerprint, and which of them where experiments share it."""
+def _identities(cells: Sequence[Cell]) -> list[tuple[int, str]]:
+    """Each cell, by its `id`, with a name for links: its fingerprint, and which where experiments share it."""
     seen: Counter[str] = Counter()
     named = []
     for cell in cells:
         name = cell.records[0].cell
         seen[name] += 1
-        named.append((cell, name if seen[name] == 1 else f"{name}-{seen[name]}"))
+        named.append((id(cell), name if seen[name] == 1 else f"{name}-{seen[name]}"))
     return named
 
 
@@ -165,20 +185,6 @@ def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     texts = [{key: shown(value) for key, value in one.items()} for one in settings]
     return {key: settings[0][key] for key in texts[0] if all(one.get(key) == texts[0][key] for one in texts)}
-
-
-def _machines(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Each machine with its versions, and how many runs it did."""
-    counts: Counter[tuple[str, str]] = Counter()
-    for record in measured(records):
-        versions = record.environment.get("versions")
-        words = [f"{name} {version}" for name, version in versions.items()] if isinstance(versions, dict) else []
-        counts[machine(record.environment), ", ".join(words)] += 1
-    return [
-        {"machine": name or "unknown", "versions": words, "runs": count}
-        for (name, words), count in counts.items()
-        if name or words
-    ]
 
 
 def _number(value: Any) -> float | int | None:

@@ -1,4 +1,4 @@
-"""What a metric is called on a page, in which unit, and which way is better. Pure."""
+"""What a metric is called on a page, and in which unit. Pure."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -6,8 +6,6 @@ from typing import Literal
 from bench.results.metrics import PERCENTILES, STAGES
 
 Group = Literal["speed", "latency", "stages", "machine", "other"]
-
-HIGHER_IS_BETTER = ("throughput", "window_throughput", "goodput", "slo_share", "delivered_rate")
 
 _KNOWN = {
     "throughput": ("Throughput", "samples/s"),
@@ -62,12 +60,11 @@ _UNITS = {"_bytes": "bytes", "_util": "%", "_us": "µs", "_w": "W", "_j": "J", "
 
 @dataclass(frozen=True)
 class Label:
-    """A metric in words. `better` is 1 where more is better, -1 where less is, 0 where neither."""
+    """A metric in words."""
 
     text: str
     unit: str
     group: Group
-    better: int
 
     @property
     def heading(self) -> str:
@@ -79,18 +76,18 @@ def label(metric: str) -> Label:
     """The label of any metric; one that this version does not know goes by its own name."""
     if metric in _KNOWN:
         text, unit = _KNOWN[metric]
-        return Label(text, unit, _group(metric), _better(metric))
+        return Label(text, unit, _group(metric))
     base, _, tail = metric.partition("_p") if metric.rpartition("_p")[2][:1].isdigit() else (metric, "", "")
     quantile = f" p{tail.replace('_', '.')}" if f"p{tail}" in PERCENTILES else ""
     if quantile and base == "latency":
-        return Label(f"Latency{quantile}", "s", "latency", -1)
+        return Label(f"Latency{quantile}", "s", "latency")
     if base == "service_latency":
-        return Label(f"Service latency{quantile}", "s", "latency", -1)
+        return Label(f"Service latency{quantile}", "s", "latency")
     if base in STAGES:
-        return Label(f"{_STAGES[base]}{quantile}", "s", "stages", -1)
+        return Label(f"{_STAGES[base]}{quantile}", "s", "stages")
     suffix = next((suffix for suffix in _UNITS if metric.endswith(suffix)), "")
     words = metric.removesuffix(suffix).replace("_", " ")
-    return Label(words[:1].upper() + words[1:], _UNITS.get(suffix, ""), _group(metric), 0)
+    return Label(words[:1].upper() + words[1:], _UNITS.get(suffix, ""), _group(metric))
 
 
 def stage_label(stage: str) -> str:
@@ -104,9 +101,3 @@ def _group(metric: str) -> Group:
     if any(word in metric for word in _SPEED):
         return "speed"
     return "latency" if "latency" in metric else "other"
-
-
-def _better(metric: str) -> int:
-    if metric in HIGHER_IS_BETTER:
-        return 1
-    return -1 if "latency" in metric or metric in ("late_share", "drain", "energy_j_per_1000_samples") else 0

@@ -7,7 +7,7 @@ for (const cell of data.cells) {
   cell.words = [cell.experiment, cell.label, cell.verdict, KINDS[cell.status], ...cell.notes.map((note) => note.text), ...Object.entries(cell.settings).flat()].join("\n").toLowerCase();
 }
 const metrics = Object.fromEntries(data.metrics.map((metric) => [metric.name, metric]));
-const metricOf = (name) => ({ text: (metrics[name] || { label: name }).label, heading: (metrics[name] || { heading: name }).heading, better: (metrics[name] || {}).better || 0 });
+const metricOf = (name) => ({ text: (metrics[name] || { label: name }).label, heading: (metrics[name] || { heading: name }).heading });
 const statuses = ["valid", "warnings", "partial", "invalid", "failed"].filter((status) => data.cells.some((cell) => cell.status === status));
 
 function shownCells() {
@@ -24,7 +24,8 @@ function columns() {
   const place = (axis, cell) => axis.values.indexOf(cell.values[axis.name]);
   const ofAxis = (axis) => ({ key: axis.name, label: axis.name, kind: axis.numbers.every((number) => number !== null) ? "number" : "text", value: (cell) => place(axis, cell), text: (cell) => cell.values[axis.name] });
   const ofMetric = (name) => ({
-    key: `m.${name}`, label: metricOf(name).heading, kind: "number", best: metricOf(name).better, value: (cell) => (cell.metrics[name] ? cell.metrics[name][0] : null),
+    key: `m.${name}`, label: metricOf(name).heading, kind: "number", value: (cell) => (cell.metrics[name] ? cell.metrics[name][0] : null),
+    mark: (cell) => (data.marks[name]?.best === cell.id ? "best" : data.marks[name]?.ties.includes(cell.id) ? "tie" : null),
     text: (cell) => (cell.metrics[name] ? cell.metrics[name][3] + (cell.metrics[name][2] < cell.n ? ` (n=${cell.metrics[name][2]})` : "") : "–"),
   });
   const verdict = (cell) => el("span", { title: cell.verdict }, badge(cell.status));

@@ -1,5 +1,5 @@
-// A table that sorts by its headings. A column: {key, label, kind, best, value(row), text(row), node(row)}.
-// `kind` is "number" or "text"; `best` 1 or -1 marks the largest or smallest value; value null sorts last.
+// A table that sorts by its headings. A column: {key, label, kind, value(row), text(row), node(row), mark(row)}.
+// `kind` is "number" or "text"; value null sorts last; `mark` is "best", "tie" or nothing.
 function sorted(rows, column, descending) {
   const sign = descending ? -1 : 1;
   const order = (a, b) => {
@@ -10,12 +10,7 @@ function sorted(rows, column, descending) {
   return column ? [...rows].sort(order) : rows;
 }
 
-function best(rows, column) {
-  if (!column.best) return null;
-  const values = rows.map(column.value).filter((value) => value !== null);
-  if (values.length < 2) return null;
-  return column.best > 0 ? Math.max(...values) : Math.min(...values);
-}
+const STARS = { best: ["★", "best"], tie: ["☆", "not told apart from the best"] };
 
 function makeTable(place, { caption, columns, rows, sort, onsort, onopen, rowName }) {
   const [key, descending] = [sort.replace(/^-/, ""), sort.startsWith("-")];
@@ -26,15 +21,14 @@ function makeTable(place, { caption, columns, rows, sort, onsort, onopen, rowNam
       el("button", { type: "button", "data-column": column.key, onclick: press }, column.label,
         el("span", { class: "arrow", "aria-hidden": "true" }, active ? (descending ? "▼" : "▲") : "↕")));
   };
-  const tops = columns.map((column) => best(rows, column));
   const cell = (column, i, row) => {
-    const top = tops[i] !== null && column.value(row) === tops[i];
+    const mark = column.mark?.(row);
     const content = column.node ? column.node(row) : el("span", { class: "value" }, column.text(row));
     const inside = i === 0 && onopen
       ? el("button", { type: "button", class: "open", "aria-haspopup": "dialog", "aria-label": `${column.text(row)}: open cell ${rowName(row)}` }, content)
       : content;
-    return el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: `${column.kind}${top ? " best" : ""}` },
-      inside, top ? el("span", { class: "star", role: "img", "aria-label": "best" }, "★") : null);
+    return el(i === 0 ? "th" : "td", { scope: i === 0 ? "row" : null, class: `${column.kind}${mark === "best" ? " best" : ""}` },
+      inside, mark ? el("span", { class: "star", role: "img", "aria-label": STARS[mark][1] }, STARS[mark][0]) : null);
   };
   const body = sorted(rows, columns.find((column) => column.key === key), descending).map((row) =>
     el("tr", { "data-id": row.id, class: onopen ? "opens" : null, onclick: onopen ? () => getSelection().isCollapsed && onopen(row) : null },
