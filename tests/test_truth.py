@@ -23,6 +23,9 @@ from bench.stamps import COMPLETED, COMPUTE_END, COMPUTE_START, INTENDED, SENT
 
 MS = 1_000_000
 
+# Real time on a machine that may be busy with other things: a disturbed run is repeated, a fault fails all three.
+pytestmark = pytest.mark.flaky(reruns=2)
+
 
 def simulated(tmp_path: Path, *overrides: str) -> Settings:
     small = ("model=simulated", "model.input_shape=[1]", "batch_size=1", "compile=false", "telemetry=false")

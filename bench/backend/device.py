@@ -72,16 +72,11 @@ def pin(memory: torch.Tensor) -> None:
 
 def direct(model: torch.nn.Module) -> Callable[[torch.Tensor], torch.Tensor]:
     """What calling the module comes to, without the microsecond in which torch looks for hooks that are not there."""
-    compiled: Callable[[torch.Tensor], torch.Tensor] | None = getattr(model, "_compiled_call_impl", None)
-    if compiled is not None:
-        return compiled
-    if type(model).__call__ is not torch.nn.Module.__call__ or any(
-        getattr(owner, name, None)
-        for owner, names in ((model, _HOOKS), (torch.nn.modules.module, _GLOBAL_HOOKS))
-        for name in names
-    ):
+    owners = ((model, _HOOKS), (torch.nn.modules.module, _GLOBAL_HOOKS))
+    hooked = any(getattr(owner, name) for owner, names in owners for name in names)
+    if hooked or type(model).__call__ is not torch.nn.Module.__call__:
         return model
-    return model.forward
+    return model._compiled_call_impl or model.forward
 
 
 class Eager:
