@@ -72,11 +72,18 @@ def start(body: str, setup: Any, connection: "Connection[Any, Any]", log: Path |
     if log is not None:
         _log_to(log)
     link = Link(connection)
+    threading.excepthook = lambda raised: _thread_failed(raised, link)
     try:
         pkgutil.resolve_name(body)(setup, link)
     except BaseException as error:  # noqa: BLE001 - reported to the supervisor, whatever it is
         link.fail(error)
         sys.exit(1)
+
+
+def _thread_failed(raised: threading.ExceptHookArgs, link: Link) -> None:
+    """A thread that raises, a library's or the model's own, would else leave all that wait for it waiting."""
+    if raised.exc_value is not None and not isinstance(raised.exc_value, SystemExit):
+        link.fail(raised.exc_value)
 
 
 def _end_with_supervisor() -> None:
@@ -87,9 +94,16 @@ def _end_with_supervisor() -> None:
 
     def watch() -> None:
         wait([sentinel])
+        remove_shared_files(os.getpid())
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+
+
+def remove_shared_files(pid: int) -> None:
+    """Remove what a process killed between torch's making and unlinking of a shared tensor leaves in /dev/shm."""
+    for path in Path("/dev/shm").glob(f"torch_{pid}_*"):
+        path.unlink(missing_ok=True)
 
 
 def _log_to(path: Path) -> None:

@@ -10,14 +10,19 @@ import secrets
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
+from typing import Any, get_type_hints
 
 from omegaconf import OmegaConf
+
+from bench.config import Settings
 
 _MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers must agree on it
 _LONGEST = 80
 _WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
 _WITH_VALUE |= {"--cfg", "-c", "--experimental-rerun"}
+_OPTIONAL_GROUPS = ("sweep",)  # those that no default chooses
 _INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
 
 
@@ -53,7 +58,7 @@ def path_name(name: object) -> str:
 
 
 def flags_first(arguments: Sequence[str]) -> list[str]:
-    """The same arguments with flags before overrides: Hydra refuses overrides on both sides of a flag."""
+    """The same arguments with flags before overrides, which Hydra refuses on both sides of a flag; see `added`, too."""
     flags: list[str] = []
     overrides: list[str] = []
     waiting = deque(arguments)
@@ -68,7 +73,43 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
             flags.append(argument)
         else:
             overrides.append(argument)
-    return flags + overrides
+    return flags + added(overrides)
+
+
+def added(overrides: Sequence[str]) -> list[str]:
+    """The same overrides, with those of keys that no file holds as additions.
+
+    Hydra would refuse the first unknown key in its own words; the check of the settings names all of them, with
+    whatever else is wrong. The keys of `model.args` are the model's, and those of a load belong to some loads only.
+    """
+    return [_added(override) for override in overrides]
+
+
+def _added(override: str) -> str:
+    key, equals, _ = override.partition("=")
+    if not equals or not re.fullmatch(r"[\w.]+", key) or key.partition(".")[0] == "hydra":
+        return override
+    if key in _OPTIONAL_GROUPS:
+        return f"+{override}"
+    if key.startswith("model.args"):
+        return f"++{override}"
+    if key not in _KEYS:
+        return f"+{override}"
+    return override if _KEYS[key] else f"++{override}"
+
+
+def _keys(cls: Any, prefix: str = "") -> dict[str, bool]:
+    """The dotted keys of a settings class, and of each whether every file of its group holds it."""
+    keys = {}
+    for name, hint in get_type_hints(cls).items():
+        key = prefix + ("_target_" if name == "target" else name)
+        keys[key] = not hasattr(cls, name)  # a dataclass keeps a default as an attribute
+        if is_dataclass(hint):
+            keys |= _keys(hint, f"{key}.")
+    return keys
+
+
+_KEYS = _keys(Settings)
 
 
 def conf_directory() -> Path:

@@ -27,7 +27,7 @@ def settings_of(config: DictConfig) -> Settings:
 def compose(*overrides: str) -> Settings:
     """Settings as the command line would make them, for tools and tests. Raises ConfigError."""
     with hydra.initialize_config_dir(str(hydra_glue.conf_directory()), version_base="1.3"):
-        return settings_of(hydra.compose("config", list(overrides)))
+        return settings_of(hydra.compose("config", hydra_glue.added(overrides)))
 
 
 def job(config: DictConfig) -> float | None:

@@ -14,7 +14,7 @@ import numpy as np
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from bench import supervisor
+from bench import fork_server, supervisor
 from bench.config import Settings
 from bench.errors import BenchError, RunFailed
 from bench.frontend.load import Plan, plan
@@ -25,6 +25,7 @@ from bench.queues.torch_queue import TorchQueue
 from bench.results.metrics import Stamps
 from bench.setup import RunSetup
 from bench.stamps import SENT, WIDTH
+from bench.watch import Watch
 
 Progress = Callable[[str, int, int], None]  # phase, answers so far, of how many
 
@@ -48,6 +49,7 @@ class Outcome:
         report: the backend's last words: `backend` (what it ran) and `metrics`.
         phases: seconds spent in each phase.
         logs: the last lines that each process printed.
+        no_samples: why the sampler, which was asked for, gave none.
     """
 
     stamps: Stamps
@@ -60,11 +62,12 @@ class Outcome:
     phases: dict[str, float]
     failure: RunFailed | None = None
     logs: dict[str, str] = field(default_factory=dict)
+    no_samples: str | None = None
 
 
 def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
     """Start the processes, let them work, end them, and take what they leave. Their logs go to `directory`."""
-    watch: supervisor.Watch | None = None
+    watch: Watch | None = None
     failure: RunFailed | None = None
     load = plan(settings)
     board = Board(1 + settings.warmup_iters + load.count, settings.payloads, settings.payload_bytes)
@@ -76,11 +79,11 @@ def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
     except RunFailed as error:
         failure = error
     except (BenchError, OSError) as error:
-        failure = RunFailed(str(error), process="supervisor", phase="start")
+        failure = RunFailed(str(error), process="supervisor", phase=watch.phase if watch else "start")
     outcome = _collect(_Parts(settings, load, board, view), watch, failure)
     if "references" in outcome.report.get("backend", {}):
         _references.setdefault(_answers_key(settings), outcome.report["backend"]["references"])
-    outcome.logs = {name: _tail(directory / f"{name}.log") for name in ("frontend", "backend", "sampler")}
+    outcome.logs = {name: _tail(directory / f"{name}.log") for name in ("frontend", "backend", "sampler", "priming")}
     board.memory.close()
     return outcome
 
@@ -101,12 +104,12 @@ class _Parts:
     view: BoardView
 
 
-def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progress: Progress) -> supervisor.Watch:
+def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progress: Progress) -> Watch:
     """Start the run's processes; leaving `stack` ends them."""
     settings, board, view = parts.settings, parts.board, parts.view
     queue: SharedMemoryQueue | TorchQueue
     if settings.queue.name == "torch":
-        queue = TorchQueue.create(supervisor.context(), settings.payload_bytes, settings.stall_timeout_s)
+        queue = TorchQueue.create(fork_server.context(), settings.payload_bytes, settings.stall_timeout_s)
     else:
         queue = SharedMemoryQueue.create(board)
     stack.callback(queue.close)
@@ -114,7 +117,8 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
     setup = RunSetup(settings, parts.load, board, queue, cache, trace, _references.get(_answers_key(settings)))
 
     def start(name: str, body: str, content: Any) -> supervisor.Child:
-        return stack.enter_context(supervisor.started(name, body, content, directory / f"{name}.log"))
+        log, timeout_s = directory / f"{name}.log", settings.stall_timeout_s
+        return stack.enter_context(supervisor.started(name, body, content, log, timeout_s=timeout_s))
 
     backend = start("backend", "bench.backend.server:serve", setup)
     frontend = start("frontend", "bench.frontend.client:drive", setup)
@@ -126,9 +130,7 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
     def show(phase: str, answered: int) -> None:
         progress(phase, min(answered, board.rows), board.rows)
 
-    return supervisor.Watch(
-        frontend, backend, sampler, lambda: int(view.control[ANSWERED]), settings.stall_timeout_s, show
-    )
+    return Watch(frontend, backend, sampler, lambda: int(view.control[ANSWERED]), settings.stall_timeout_s, show)
 
 
 @contextmanager
@@ -164,7 +166,7 @@ def _prime(settings: Settings, directory: Path, cache: str) -> None:
     )
 
 
-def _collect(parts: _Parts, watch: supervisor.Watch | None, failure: RunFailed | None) -> Outcome:
+def _collect(parts: _Parts, watch: Watch | None, failure: RunFailed | None) -> Outcome:
     """Copy what lies in shared memory; the processes have ended."""
     view, settings = parts.view, parts.settings
     stamps = np.array(view.stamps, dtype=np.int64).reshape(parts.board.rows, WIDTH)
@@ -175,7 +177,18 @@ def _collect(parts: _Parts, watch: supervisor.Watch | None, failure: RunFailed |
     phases = _spent(watch.times) if watch else {}
     samples = watch.samples if watch else []
     in_flight_ns = int(view.control[IN_FLIGHT_NS])
-    return Outcome(stamps, bytes(view.digests), parts.load, kept, in_flight_ns, report, samples, phases, failure)
+    return Outcome(
+        stamps,
+        bytes(view.digests),
+        parts.load,
+        kept,
+        in_flight_ns,
+        report,
+        samples,
+        phases,
+        failure,
+        no_samples=watch.no_samples if watch else None,
+    )
 
 
 def _answers_key(settings: Settings) -> str:

@@ -53,6 +53,8 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
     backend = dict(outcome.report.get("backend", {}))
     verdict = _verdict(settings, outcome, backend)
     if verdict.status != "failed":
+        if outcome.no_samples is not None:
+            verdict.warnings.append(f"no telemetry of the GPU and the host: {outcome.no_samples}")
         verdict.warnings.extend(cautions(settings, measured, surroundings, outcome.samples, overhead_us))
     backend.pop("references", None)
     write_requests(directory, _requests(settings, outcome))

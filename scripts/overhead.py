@@ -25,7 +25,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from bench import supervisor
+from bench import fork_server
 from bench.config import Settings
 from bench.frontend.schedules import behind
 from bench.job import compose
@@ -373,5 +373,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    supervisor.context()
+    fork_server.context()
     main()

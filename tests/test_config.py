@@ -321,18 +321,34 @@ def test_every_option_composes_or_asks_for_what_must_be_given(group: str, option
 @pytest.mark.parametrize(
     ("given", "hydras"),
     [
-        ("a=1,2 -m b=3", "-m a=1,2 b=3"),
-        ("a=1 --config-dir mine b=2", "--config-dir mine a=1 b=2"),
-        ("a=1 --cfg job b=2", "--cfg job a=1 b=2"),
-        ("a=1 -c job", "-c job a=1"),
-        ("a=-1 --multirun ~b", "--multirun a=-1 ~b"),
-        ("--info a=1", "--info=all a=1"),
-        ("a=1 --info searchpath b=2", "--info=searchpath a=1 b=2"),
+        ("seed=1,2 -m payloads=3", "-m seed=1,2 payloads=3"),
+        ("seed=1 --config-dir mine payloads=2", "--config-dir mine seed=1 payloads=2"),
+        ("seed=1 --cfg job payloads=2", "--cfg job seed=1 payloads=2"),
+        ("seed=1 -c job", "-c job seed=1"),
+        ("seed=-1 --multirun ~b", "--multirun seed=-1 ~b"),
+        ("--info seed=1", "--info=all seed=1"),
+        ("seed=1 --info searchpath payloads=2", "--info=searchpath seed=1 payloads=2"),
         ("-m", "-m"),
     ],
 )
 def test_flags_are_moved_before_overrides(given: str, hydras: str) -> None:
     """Hydra refuses overrides on both sides of a flag, and a flag's value stays with it."""
+    assert hydra_glue.flags_first(given.split()) == hydras.split()
+
+
+@pytest.mark.parametrize(
+    ("given", "hydras"),
+    [
+        ("batch_size=1,2 model=resnet18", "batch_size=1,2 model=resnet18"),
+        ("batchsize=1 queue.colour=red a.b=c", "+batchsize=1 +queue.colour=red +a.b=c"),
+        ("+new=1 ~old hydra.job.name=x hydra/launcher=y", "+new=1 ~old hydra.job.name=x hydra/launcher=y"),
+        ("model.args={a:1} model.args.b=2", "++model.args={a:1} ++model.args.b=2"),
+        ("load.rate=1 load.name=burst", "++load.rate=1 load.name=burst"),
+        ("sweep=quick", "+sweep=quick"),
+    ],
+)
+def test_keys_that_a_file_may_lack_are_added(given: str, hydras: str) -> None:
+    """So that Hydra takes them, and the check of the settings says what is wrong with all of them."""
     assert hydra_glue.flags_first(given.split()) == hydras.split()
 
 

@@ -419,7 +419,7 @@ def test_answers_come_back_from_another_process(name: str) -> None:
     for k, tensor in enumerate(pool):
         tensor.copy_(torch.arange(tensor.numel()).view(SHAPE) + 100.0 * k)
     queue = make_queue(name, board)
-    with supervisor.started("backend", "test_queues:echo", (queue, board, 3)) as child:
+    with supervisor.started("backend", "test_queues:echo", (queue, board, 3), timeout_s=TIMEOUT_S) as child:
         client: Client = queue.client(view, pool)
 
         def send() -> None:

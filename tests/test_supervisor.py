@@ -202,27 +202,3 @@ def test_signal_ends_everything(sweeps: dict[signal.Signals, Command], number: s
         assert "1 of 2 runs" in markdown
         assert "bench: interrupted" in done.stderr
         assert "Traceback" not in done.stderr
-
-
-def test_deaths_of_other_processes_are_told_apart(start: Start) -> None:
-    """Frontend, fork server and sampler killed in one run each: the first two fail theirs, and the sweep goes on."""
-    command = start("model._target_=toys.Slow", "num_iters=3000,3001,60,61", "repeat=range(1)", "-m")
-    running(command, runs=0)
-    os.kill(command.named("frontend"), signal.SIGKILL)
-    running(command, runs=1)
-    os.kill(parent(command.named("backend")), signal.SIGKILL)
-    running(command, runs=2)
-    os.kill(command.named("sampler"), signal.SIGKILL)
-    done = command.wait()
-    frontend, server, sampler, good = done.records
-    assert frontend.reasons == ["the frontend was killed by SIGKILL in phase measuring"]
-    assert "was lost: the fork server died in phase measuring" in server.reasons[0]
-    for record in (frontend, server):
-        assert max(record.environment["phases_s"].values()) < NOTICED_S
-    assert (sampler.verdict.status, good.verdict.status) == ("valid", "valid")
-    assert done.code == 1
-    command.assert_all_gone()
-
-
-def parent(pid: int) -> int:
-    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

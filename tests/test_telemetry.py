@@ -291,7 +291,8 @@ def test_the_sampler_process_samples_from_start_to_stop() -> None:
     ended = time.perf_counter_ns()
     connection.send(("stop",))
     assert connection.poll(10)
-    rows = connection.recv()
+    kind, rows = connection.recv()
+    assert kind == "done"
     process.join(10)
     assert process.exitcode == 0
     assert began < rows[0]["time_ns"] < ended <= rows[-1]["time_ns"]

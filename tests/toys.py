@@ -3,14 +3,18 @@
 A fault happens in the backend process only, so that the preflight, which tries a model once, lets it pass.
 """
 
+import itertools
 import multiprocessing
 import os
 import signal
+import struct
 import subprocess
 import threading
 import time
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
-from typing import Any
+from queue import SimpleQueue
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +22,8 @@ from torch import Tensor, nn
 from bench.backend import layouts
 from bench.backend.engine import Engine, Forward, Frame
 from bench.child import Link
+from bench.frontend.client import drive
+from bench.setup import RunSetup
 from bench.stamps import COMPUTE_START, D2H_START, INTENDED, SENT, WIDTH
 
 
@@ -304,3 +310,96 @@ class SlowsDown(Net):
         if in_backend():
             time.sleep(0.005 + self.passes * 0.0002)
         return super().forward(x)
+
+
+# For faults that come from outside, or from any phase of a run.
+
+
+class Acts(Net):
+    """Does something in the given phase of the backend: with 2 workers and 8 requests of one sample each.
+
+    Args:
+        phase: load, compile, warm-up, measuring or check.
+        action: `sleep` (for `seconds`), `exit`, or `wait` for a process of its own that is stopped.
+    """
+
+    PASSES: ClassVar[dict[str, int]] = {"warm-up": 2, "measuring": 6, "check": 12}
+
+    def __init__(self, phase: str, action: str = "sleep", seconds: float = 30.0) -> None:
+        super().__init__()
+        self.phase, self.action, self.seconds = phase, action, seconds
+        self.passes = 0
+        self.act("load")
+
+    def compile(self, *_arguments: Any, **_keywords: Any) -> None:
+        """Compile nothing, but take the time."""
+        self.act("compile")
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.passes += 1
+        if self.passes == self.PASSES.get(self.phase):
+            self.act(self.phase)
+        return super().forward(x)
+
+    def act(self, phase: str) -> None:
+        """Act if it is time to."""
+        if phase != self.phase or not in_backend():
+            return
+        print("\n".join(f"line {k}" for k in range(60)), flush=True)
+        if self.action == "sleep":
+            time.sleep(self.seconds)
+        elif self.action == "wait":
+            with subprocess.Popen(["sleep", "30"]) as helper:
+                helper.send_signal(signal.SIGSTOP)
+        else:
+            os._exit(7)
+
+
+class RaisesInThreadOfItsOwn(Faulty):
+    """Starts a thread that raises, and waits for an answer that it would have given."""
+
+    def fault(self, _x: Tensor) -> Tensor:
+        answer: SimpleQueue[Tensor] = SimpleQueue()
+        threading.Thread(target=super().fault, args=(_x,), daemon=True).start()
+        return answer.get()
+
+
+class CannotBeSent(Net):
+    """Breaks what torch's queue serializes answers with, in the window."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        if in_backend():
+            dumps, count = ForkingPickler.dumps, itertools.count()
+
+            def patched(item: Any, *protocol: Any) -> Any:
+                if next(count) == 4:
+                    raise RuntimeError("a fault of the toy")
+                return dumps(item, *protocol)
+
+            ForkingPickler.dumps = patched  # type: ignore[method-assign,assignment]  # broken on purpose
+
+
+def leaving_frontend(setup: RunSetup, link: Link) -> None:
+    """The frontend, but it exits as soon as it has said that the phase `model.args.phase` begins."""
+    send = link.send
+
+    def exiting(kind: str, content: Any = None) -> None:
+        send(kind, content)
+        said = {"ready": "start", "measured": "check"}.get(kind, content)
+        if said == setup.settings.model.args["phase"]:
+            os._exit(7)
+
+    link.send = exiting  # type: ignore[method-assign]  # broken on purpose
+    drive(setup, link)
+
+
+def raising_sampler(_pids: object, _link: Link) -> None:
+    """A sampler that fails at once."""
+    raise RuntimeError("no such counter")
+
+
+def half_a_message(_: object, link: Link) -> None:
+    """A child's body that is stopped in the middle of what it says."""
+    os.write(link.connection.fileno(), struct.pack("!i", 1000) + b"half")
+    os.kill(os.getpid(), signal.SIGSTOP)

@@ -19,6 +19,7 @@ from bench.setup import RunSetup
 from bench.stamps import COMPLETED, INTENDED, SENT, WIDTH
 
 _READ_S = 0.1  # how long one read waits before it is asked again
+_OUTER = 2  # what the supervisor waits for as well, it gives up first: it knows who is stopped or dead
 
 # To wake a receiver that waits costs the backend several microseconds for each answer, more than all else. So
 # when answers come at a rate that only a model that does nothing has, the receiver lets some gather, as
@@ -40,7 +41,7 @@ def drive(setup: RunSetup, link: Link) -> None:
     gc.disable()  # a pause of the client would be charged to the server
     wake_on_time()
     link.send("ready")
-    link.expect("go", timeout_s)
+    link.expect("go", _OUTER * timeout_s)
 
     frontend = Frontend(client, view, link, timeout_s)
     frontend.phase(0, 1, make_load(settings, setup.plan))
@@ -53,7 +54,7 @@ def drive(setup: RunSetup, link: Link) -> None:
     link.send("measured")
     client.send(END)
     link.send("done")
-    link.expect("exit", timeout_s)  # a producer outlives its tensors: stay until the backend has ended
+    link.expect("exit", _OUTER * timeout_s)  # a producer outlives its tensors: stay until the backend has ended
     client.close()
 
 

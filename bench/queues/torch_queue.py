@@ -7,6 +7,7 @@ bounded by bytes: on a full /dev/shm the queue's own thread would lose the item 
 import os
 import queue
 import resource
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.context import BaseContext
@@ -70,13 +71,20 @@ def _free_shm() -> int:
     return shm.f_bavail * shm.f_frsize
 
 
-def _prepare_process() -> None:
+def _prepare_process(ends: TorchQueue) -> None:
     """Register how tensors travel, which no child inherits, and allow as many descriptors as the system does."""
     import torch.multiprocessing
 
     torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]  # torch
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    for end in (ends.requests, ends.responses):
+        end._on_queue_feeder_error = _feeder_failed
+
+
+def _feeder_failed(error: Exception, _item: Any) -> None:
+    """The queue's own thread drops an item that it cannot send, and would go on: let it fail as any other thread."""
+    threading.excepthook(threading.ExceptHookArgs((type(error), error, error.__traceback__, None)))
 
 
 class TorchClient:
@@ -85,7 +93,7 @@ class TorchClient:
     prepares = True
 
     def __init__(self, ends: TorchQueue, view: BoardView, pool: "list[torch.Tensor]") -> None:
-        _prepare_process()
+        _prepare_process(ends)
         self._ends = ends
         self._view = view
         self._pool = pool
@@ -142,7 +150,7 @@ class TorchServer:
     outputs: "torch.Tensor | None" = None  # nothing here outlives a request, so nothing can be registered
 
     def __init__(self, ends: TorchQueue, view: BoardView, batch_size: int) -> None:
-        _prepare_process()
+        _prepare_process(ends)
         self._ends = ends
         self._view = view
         self._batch_size = batch_size

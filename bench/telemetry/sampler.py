@@ -26,7 +26,7 @@ def run_sampler(connection: "Connection[Any, Any]", pids: Mapping[str, int], int
     """Wait for a start, sample until a stop, send back the rows.
 
     Protocol: receives `("start", uuid)`, with the CUDA device's UUID or None for the host alone,
-    then `("stop",)`, then sends a list of rows and ends. A closed connection ends it too.
+    then `("stop",)`, then sends `("done", rows)` and ends. A closed connection ends it too.
     """
     nvml = load_nvml()
     try:
@@ -38,7 +38,7 @@ def run_sampler(connection: "Connection[Any, Any]", pids: Mapping[str, int], int
         try:
             rows = sample(lambda: {**(gpu.read() if gpu else {}), **host.read()}, connection.poll, interval_ns)
             connection.recv()
-            connection.send(rows)
+            connection.send(("done", rows))
         finally:
             if gpu:
                 gpu.close()
