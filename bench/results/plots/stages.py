@@ -1,0 +1,82 @@
+"""Where the latency goes: the share of each stage, stacked, a bar for each cell."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from bench.results.metrics import STAGES
+from bench.results.plots import style
+from bench.results.plots.arrangement import best_cells, labels_of
+from bench.results.plots.notes import backlog, named_by, throughout
+from bench.results.summary import Cell, Summary
+
+_MOST_BARS = 24
+_LEAST_WRITTEN = 6  # percent of the bar, from which a share has room for its number
+_LEAST_NAMED = 0.005  # of the latency somewhere: less cannot be seen
+# What works is dark or strong, what waits is pale and hatched; copies in and out are relatives.
+_LOOKS: Mapping[str, tuple[str, str, str]] = {  # words, colour, hatching
+    "schedule_delay": ("client late", "#BDBDBD", "...."),
+    "queue_wait": ("waits for the backend (queue)", "#F5E6A8", "////"),
+    "h2d": ("copy to the device", "#56B4E9", ""),
+    "compute_wait": ("waits for a worker", "#F2C9A0", "\\\\\\\\"),
+    "compute": ("forward pass", "#0072B2", ""),
+    "d2h_wait": ("waits for the copy back", "#E3C1D3", "////"),
+    "d2h": ("copy back", "#009E73", ""),
+    "respond": ("answer on its way", "#D55E00", ""),
+}
+_WRITTEN_WHITE = ("compute", "d2h", "respond")
+
+
+def stages(summary: Summary) -> Figure | None:
+    """Mean shares of the valid runs of each cell, with its average latency beside; None without any."""
+    cells, note = best_cells(summary, _MOST_BARS)
+    cells = [cell for cell in cells or summary.cells[:1] if stage_shares(cell)]
+    if not cells:
+        return None
+    shares = [stage_shares(cell) for cell in cells]
+    heading, labels = labels_of(cells, summary)
+    notes = [
+        "At the right of each bar: its average latency.",
+        note,
+        *named_by(heading),
+        *backlog(cells),
+        throughout(summary),
+    ]
+    figure = style.canvas("Where the latency goes", notes, 8.5, 1.45 + 0.3 * len(cells))
+    axes = figure.subplots()
+    there = [stage for stage in STAGES if any(share[stage] >= _LEAST_NAMED for share in shares)]
+    left = [0.0] * len(cells)
+    for stage in STAGES:
+        words, colour, hatch = _LOOKS[stage]
+        widths = [100 * share[stage] for share in shares]
+        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
+        axes.barh(range(len(cells)), widths, left=left, height=0.75, label=words, **look)
+        for k, (start, width) in enumerate(zip(left, widths, strict=True)):
+            if width >= _LEAST_WRITTEN:
+                ink = "white" if stage in _WRITTEN_WHITE else "black"
+                axes.text(start + width / 2, k, f"{width:.0f}", ha="center", va="center", fontsize=8, color=ink)
+        left = [start + width for start, width in zip(left, widths, strict=True)]
+    beside = axes.secondary_yaxis("right")
+    beside.set_yticks(range(len(cells)), [style.duration(_latency(cell)) for cell in cells], fontsize=9)
+    beside.tick_params(length=0)
+    beside.spines["right"].set_visible(False)
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("Share of the average latency (%)")
+    style.name_rows(axes, labels)
+    patches = [Patch(facecolor=_LOOKS[s][1], hatch=_LOOKS[s][2], edgecolor="white") for s in there]
+    style.legend(figure, patches, [_LOOKS[stage][0] for stage in there])
+    return figure
+
+
+def stage_shares(cell: Cell) -> dict[str, float]:
+    """Mean share of each stage over the cell's valid runs (all, where none is valid); empty where unknown."""
+    valid = [record for record in cell.records if record.verdict.status == "valid"]
+    known = [shares for record in valid or cell.records if (shares := record.evidence.get("stage_shares"))]
+    return {stage: sum(one.get(stage, 0.0) for one in known) / len(known) for stage in STAGES if known}
+
+
+def _latency(cell: Cell) -> float:
+    statistic = cell.metrics.get("average_latency")
+    return statistic.mean if statistic else cell.records[0].metrics.get("average_latency", 0.0)
