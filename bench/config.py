@@ -132,6 +132,7 @@ class Settings:
     cache_dir: str | None
     keep_checkpoint: bool
     output_dir: str
+    plots: bool
     dry_run: bool
     progress: bool
 
@@ -209,6 +210,7 @@ NO_NUMBER = (
     "cache_dir",
     "keep_checkpoint",
     "output_dir",
+    "plots",
     "dry_run",
     "progress",
 )

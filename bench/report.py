@@ -1,4 +1,4 @@
-"""`python -m bench.report DIR [DIR…]`: tables, page and timelines of sweeps and single runs, again from records."""
+"""`python -m bench.report DIR [DIR…]`: tables, page, pictures and timelines of sweeps and runs, from records."""
 
 import argparse
 import sys
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.results.page.write import write_page
+from bench.results.plots.write import add_pictures
 from bench.results.record import read_records
 from bench.results.tables import TABLES, write_tables
 from bench.results.text import printable
@@ -17,18 +18,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Write and print the tables of each directory; 2 if one of them has no records."""
     parser = argparse.ArgumentParser(prog="python -m bench.report", description="Write tables again from records.")
     parser.add_argument("directories", nargs="+", type=Path, metavar="DIR", help="of a sweep or of a single run")
+    parser.add_argument("--no-plots", action="store_true", help="leave the pictures as they are")
+    given = parser.parse_args(arguments)
     status = 0
-    for directory in parser.parse_args(arguments).directories:
+    for directory in given.directories:
         try:
-            show(report(directory))
+            show(report(directory, plots=not given.no_plots))
         except (BenchError, OSError) as error:
             print(printable(f"bench.report: {error}", sys.stderr.encoding), file=sys.stderr)
             status = 2
     return status
 
 
-def report(directory: Path) -> str:
-    """Write tables and page of `directory` and its runs' timelines; return the summary and where the files are.
+def report(directory: Path, *, plots: bool = True) -> str:
+    """Write tables, pictures and page of `directory` and its runs' timelines.
+
+    Returns the summary and where the files are.
 
     Raises:
         BenchError: when it does not exist or holds no record that can be read.
@@ -43,11 +48,11 @@ def report(directory: Path) -> str:
             write_timeline(record.directory)
         except BenchError as error:
             problems.append(str(error))
-    tables = write_tables(directory)
+    parts = [write_tables(directory), add_pictures(directory) if plots else ""]
     files = [directory / name for name in TABLES]
     if page := write_page(directory):
         files.append(page)
-    return tables + "\n" + "".join(f"{line}\n" for line in (*files, *problems))
+    return "\n".join([*filter(None, parts), "".join(f"{line}\n" for line in (*files, *problems))])
 
 
 def show(text: str) -> None:

@@ -50,6 +50,7 @@ class Sweep:
         self._prepared: list[Prepared] = []
         self._keep = first.keep_checkpoint
         self._dry_run = first.dry_run
+        self._plots = first.plots
         self._started = 0.0
         self._page: LivePage | None = None
 
@@ -172,9 +173,12 @@ class Sweep:
     def _write(self, *, interrupted: bool) -> None:
         from bench.report import show
         from bench.results.page.write import write_page
+        from bench.results.plots.write import add_pictures
         from bench.results.tables import TABLES, write_tables
 
         show(write_tables(self.directory, interrupted=interrupted, expected=self.total))
+        if self._plots and (pictures := add_pictures(self.directory)):
+            show(pictures)
         page = write_page(self.directory, "interrupted" if interrupted else "ended", self.total)
         for file in (*(self.directory / name for name in TABLES), page):
             if file is not None:

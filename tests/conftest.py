@@ -27,6 +27,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
         "compile=false",
         "num_workers=2",
         "num_iters=8",
+        "plots=false",  # seconds a command; test_plots.py draws
         f"cache_dir={tmp_path_factory.mktemp('cache')}",
     )
 

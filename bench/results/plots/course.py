@@ -61,7 +61,7 @@ def course(summary: Summary, runs: Runs) -> Figure | None:
 
 
 def _notes(cells: Sequence[Cell], windows: Sequence[Window]) -> list[str]:
-    thinned = any(len(window.completed) > _MOST_POINTS for window in windows)
+    thinned = any(len(window.latency_s) > _MOST_POINTS for window in windows)
     some = "; of many requests some, the slowest among them." if thinned else "."
     return [middle_runs(cells), f"A point is a request, at the time of its answer{some}", *backlog(cells)]
 
@@ -80,7 +80,7 @@ def _latencies(axes: Axes, window: Window, factor: float) -> None:
 def _rate(axes: Axes, window: Window) -> None:
     """Answers in each part of the run, their mean, and what an open load asked for."""
     batch_size, end = window.record.settings["batch_size"], float(window.answered_s.max())
-    edges = np.linspace(0, end, 1 + max(1, min(_MOST_BINS, len(window.completed) // _IN_A_BIN)))
+    edges = np.linspace(0, end, 1 + max(1, min(_MOST_BINS, len(window.latency_s) // _IN_A_BIN)))
     rates = _rates(window.answered_s, edges, batch_size)
     axes.stairs(rates, edges, baseline=None, **_RATE)
     shown = [*rates]
@@ -89,7 +89,7 @@ def _rate(axes: Axes, window: Window) -> None:
         axes.axhline(mean, **_MEAN)
         shown.append(mean)
     if _is_open(window):
-        asked = _rates((window.intended - window.start) / 1e9, edges, batch_size)
+        asked = _rates(window.intended_s, edges, batch_size)
         axes.stairs(asked, edges, baseline=None, **_ASKED)
         shown += [*asked]
     style.scale(axes, "y", shown)

@@ -39,7 +39,7 @@ def distribution(summary: Summary, runs: Runs) -> Figure | None:
         points = _percentiles(window)
         line = style.look(look) | {"linestyle": "none"}
         axes.plot([value * factor for value in points.values()], [PERCENTILES[name] for name in points], **line)
-    _set_shares(axes, max(len(window.completed) for window in windows))
+    _set_shares(axes, max(len(window.latency_s) for window in windows))
     ends = [value * factor for window in windows for value in (window.latency_s.min(), window.latency_s.max())]
     style.scale(axes, "x", ends, log_from=_LOG_FROM)
     axes.set_xlabel(f"Latency, from the intended send to the answer ({unit})")

@@ -1,4 +1,4 @@
-"""What single runs left on disk: their requests' times and their telemetry."""
+"""What single runs left on disk, as the pictures need it: their measured requests and their telemetry."""
 
 import csv
 from dataclasses import dataclass
@@ -8,38 +8,41 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.results.metrics import Stamps, answered
+from bench.results.raw import TELEMETRY_FILE, read_stamps, read_telemetry
 from bench.results.record import REQUESTS_FILE, Record
 from bench.results.summary import Cell
+from bench.stamps import COMPLETED, INTENDED, SENT
 
-TELEMETRY_FILE = "telemetry.csv"
-
-Times = npt.NDArray[np.int64]  # nanoseconds
 Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Window:
-    """The measured requests of a run that were answered, at least one; times in nanoseconds."""
+    """The measured requests of a run that were answered, at least one. Times are seconds from the first send."""
 
     record: Record
-    intended: Times
-    sent: Times
-    completed: Times
+    stamps: Stamps
 
     @property
-    def start(self) -> int:
+    def start_ns(self) -> int:
         """When the first was sent."""
-        return int(self.sent.min())
+        return int(self.stamps[:, SENT].min())
 
     @cached_property
     def latency_s(self) -> Floats:
-        """From the intended send to the answer, in seconds."""
-        return (self.completed - self.intended) / 1e9
+        """From the intended send to the answer."""
+        return (self.stamps[:, COMPLETED] - self.stamps[:, INTENDED]) / 1e9
+
+    @cached_property
+    def intended_s(self) -> Floats:
+        """When each was to be sent."""
+        return (self.stamps[:, INTENDED] - self.start_ns) / 1e9
 
     @cached_property
     def answered_s(self) -> Floats:
-        """When each was answered, in seconds from `start`."""
-        return (self.completed - self.start) / 1e9
+        """When each was answered."""
+        return (self.stamps[:, COMPLETED] - self.start_ns) / 1e9
 
 
 class Runs:
@@ -56,49 +59,32 @@ class Runs:
         ordered = sorted(known, key=lambda record: record.metrics["average_latency"])
         return self._window(ordered[(len(ordered) - 1) // 2]) if ordered else None
 
-    def telemetry(self, record: Record) -> dict[str, Floats]:
-        """The columns of numbers in telemetry.csv, NaN where blank; empty where there is none."""
-        file = record.directory / TELEMETRY_FILE
+    def telemetry(self, window: Window) -> dict[str, Floats]:
+        """The columns of the run's telemetry, NaN where unknown, and `time_s`; empty where there is none."""
+        directory = window.record.directory
         try:
-            with file.open(encoding="utf-8", newline="") as lines:
-                rows = list(csv.DictReader(lines))
-        except FileNotFoundError:
+            samples = read_telemetry(directory)
+        except (OSError, ValueError, KeyError, csv.Error) as error:
+            self.problems.append(f"{directory / TELEMETRY_FILE}: {error}")
             return {}
-        except (OSError, ValueError, csv.Error) as error:
-            self.problems.append(f"{file}: {error}")
+        names = dict.fromkeys(name for sample in samples for name in sample)
+        columns = {name: np.array([sample.get(name, np.nan) for sample in samples]) for name in names}
+        if "time_ns" not in columns:
             return {}
-        columns = {name: [row.get(name) for row in rows] for name in (rows[0] if rows else {})}
-        return {name: found for name, texts in columns.items() if (found := _numbers(texts)) is not None}
+        return columns | {"time_s": (columns["time_ns"] - window.start_ns) / 1e9}
 
     def _window(self, record: Record) -> Window | None:
-        file = record.directory / REQUESTS_FILE
-        if file not in self._windows:
-            self._windows[file] = self._read(file, record)
-        return self._windows[file]
+        if record.directory not in self._windows:
+            self._windows[record.directory] = self._read(record)
+        return self._windows[record.directory]
 
-    def _read(self, file: Path, record: Record) -> Window | None:
-        import pyarrow
-        import pyarrow.compute
-        import pyarrow.parquet
-
-        columns = ("intended_ns", "sent_ns", "completed_ns")
+    def _read(self, record: Record) -> Window | None:
         try:
-            table = pyarrow.parquet.read_table(file, columns=["phase", *columns])
-            table = table.filter(pyarrow.compute.equal(table["phase"], "measured"))
-            intended, sent, completed = (table[name].to_numpy().astype(np.int64) for name in columns)
+            stamps = read_stamps(record.directory)
         except FileNotFoundError:
             return None
-        except (OSError, ValueError, KeyError, pyarrow.ArrowException) as error:
-            self.problems.append(f"{file}: {error}")
+        except (OSError, ValueError, KeyError) as error:  # pyarrow's own are of these
+            self.problems.append(f"{record.directory / REQUESTS_FILE}: {error}")
             return None
-        done = (sent > 0) & (completed > 0)
-        return Window(record, intended[done], sent[done], completed[done]) if done.any() else None
-
-
-def _numbers(texts: list[str | None]) -> Floats | None:
-    """The texts as numbers, NaN where blank; None where one is no number or all are blank."""
-    try:
-        values = np.array([float(text) if text else np.nan for text in texts])
-    except ValueError:
-        return None
-    return None if np.isnan(values).all() else values
+        measured = answered(stamps[1 + record.settings.get("warmup_iters", 0) :])
+        return Window(record, measured) if len(measured) else None

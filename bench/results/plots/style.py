@@ -44,7 +44,7 @@ _STYLE: dict[Any, Any] = {
 }
 _TITLE_SIZE, _NOTE_SIZE = 13, 9
 _TITLE_IN, _LINE_IN, _MARGIN_IN = 0.34, 0.165, 0.1  # inches
-_LETTERS_PER_IN = 13.5  # of a note
+_LETTERS_PER_IN = 14.2  # of a note
 
 Which = Literal["x", "y"]
 

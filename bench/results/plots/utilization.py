@@ -50,12 +50,14 @@ def utilization(summary: Summary, runs: Runs) -> Figure | None:
     columns: dict[int, dict[str, Floats]] = {}
     for k, cell in enumerate(cells):
         window = runs.window(cell)
-        samples = {} if window is None else runs.telemetry(window.record)
-        if window is not None and len(samples.get("time_ns", ())) >= _LEAST_SAMPLES:
-            columns[k] = samples | {"time_s": (samples["time_ns"] - window.start) / 1e9}
+        samples = {} if window is None else runs.telemetry(window)
+        if len(samples.get("time_s", ())) >= _LEAST_SAMPLES:
+            columns[k] = samples
     rows = [row for row in _ROWS if any(row.columns.keys() & samples.keys() for samples in columns.values())]
     if not rows:
         return None
+    if len(columns) < len(cells):
+        note = f"{note} Runs with fewer than {_LEAST_SAMPLES} samples are left out."
     cells = [cells[k] for k in columns]
     heading, labels = labels_of(cells, summary)
     notes = [note, *named_by(heading), middle_runs(cells), throughout(summary)]
