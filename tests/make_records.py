@@ -1,14 +1,20 @@
 """Records as a run writes them, for the tests of what is made from records."""
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from bench.config import Settings
 from bench.job import compose
-from bench.results.record import Record, Status, Verdict, write_record
+from bench.results.metrics import run_metrics
+from bench.results.record import Record, Status, Verdict, write_record, write_requests
+from bench.results.stages import stage_shares
+from bench.stamps import STAMPS
 
 SETTINGS: dict[str, Any] = compose().as_mapping()
 METRICS = {"warmup_latency": 1.5, "average_latency": 0.25, "throughput": 100.0, "gpu_util": 50.0}
@@ -68,3 +74,18 @@ def write_sweep(sweep_dir: Path, *records: Record) -> Path:
         directory.mkdir(parents=True)
         write_record(directory, record)
     return sweep_dir
+
+
+def write_run(directory: Path, record: Record, times_s: Sequence[tuple[float, float]]) -> Record:
+    """A run's record with `requests.parquet`: a cold request, then one measured for each (sent, answered) in seconds.
+
+    The metrics of these times are added to the record's own; all stages but the forward pass take no time.
+    """
+    stamps = np.array([[sent] * 6 + [answered] * 5 for sent, answered in [(0.0, 0.5), *times_s]])
+    stamps = ((1 + stamps) * 1e9).astype(np.int64)
+    metrics = run_metrics(stamps, record.settings["batch_size"], 0) | record.metrics
+    directory.mkdir(parents=True)
+    write_requests(directory, {f"{name}_ns": stamps[:, k] for k, name in enumerate(STAMPS)})
+    written = replace(record, metrics=metrics, directory=directory, evidence={"stage_shares": stage_shares(stamps[1:])})
+    write_record(directory, written)
+    return written

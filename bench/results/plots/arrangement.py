@@ -10,7 +10,6 @@ from bench.results.metrics import PERCENTILES
 from bench.results.summary import Cell, Summary
 from bench.results.text import shown
 
-EXPERIMENT = "experiment"
 COLOURS = 7  # that can be told apart
 _MOST_LINES, _FEW_LINES, _MOST_PANELS = 8, 6, 12
 _VALUE_WIDTH, _LABEL_WIDTH = 28, 72  # characters
@@ -36,22 +35,35 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Panel:
+    """Lines in one pair of axes; the title is empty where there is one panel."""
+
+    title: str
+    lines: list[Line]
+
+
+@dataclass(frozen=True)
 class Curves:
-    """The lines of each panel by the panel's title; `note` says what was left out."""
+    """Panels over the axis `x`; `note` says what was left out."""
 
     x: str
-    panels: dict[str, list[Line]]
+    panels: list[Panel]
     note: str
+
+    @property
+    def looks(self) -> dict[Look, str]:
+        """Each look and what it stands for; panels share them."""
+        return {line.look: line.label for panel in self.panels for line in panel.lines}
+
+    @property
+    def cells(self) -> list[Cell]:
+        """All that are shown."""
+        return [cell for panel in self.panels for line in panel.lines for cell in line.cells]
 
 
 def measured(summary: Summary) -> list[Cell]:
     """The cells with a valid run that has figures."""
     return [cell for cell in summary.cells if {"throughput", "average_latency"} <= cell.metrics.keys()]
-
-
-def coordinates(cell: Cell, summary: Summary) -> dict[str, Any]:
-    """The cell's value on each axis; its experiment is one where there are several."""
-    return {**({EXPERIMENT: cell.experiment} if len(summary.experiments) > 1 else {}), **cell.axes}
 
 
 def curves(summary: Summary) -> Curves | None:
@@ -72,15 +84,16 @@ def curves(summary: Summary) -> Curves | None:
         best = sorted(groups, key=lambda c: -max(cell.metrics["throughput"].mean for cell in groups[c]))
         kept = [c for c in groups if c in best[:_FEW_LINES]]
         note = f"The {len(kept)} of {len(groups)} lines with the highest throughput; all are in summary.csv."
-        return Curves(x, {"": _lines(others, {c: groups[c] for c in kept})}, note)
+        return Curves(x, [Panel("", _lines(others, {c: groups[c] for c in kept}))], note)
     facets = [axis for axis in others if axis not in split]
     looks = _looks(split, dict.fromkeys(_part(c, others, split) for c in groups))
-    panels: dict[str, list[Line]] = {}
+    panels: dict[Combination, Panel] = {}
     for combination, group in groups.items():
         mine = _part(combination, others, split)
         line = Line(named(split, mine), looks[mine], group)
-        panels.setdefault(named(facets, _part(combination, others, facets)), []).append(line)
-    return Curves(x, panels, "")
+        place = _part(combination, others, facets)
+        panels.setdefault(place, Panel(named(facets, place), [])).lines.append(line)
+    return Curves(x, list(panels.values()), "")
 
 
 def looks_of(cells: Sequence[Cell], summary: Summary) -> list[Look]:
@@ -93,8 +106,8 @@ def looks_of(cells: Sequence[Cell], summary: Summary) -> list[Look]:
 
 def labels_of(cells: Sequence[Cell], summary: Summary) -> tuple[str, list[str]]:
     """A heading and a label for each cell: `axis=value` without a heading where that is short."""
-    axes = list(coordinates(cells[0], summary)) if cells else []
-    rows = [[cut(shown(value)) for value in coordinates(cell, summary).values()] for cell in cells]
+    axes = list(summary.place(cells[0])) if cells else []
+    rows = [[cut(shown(value)) for value in summary.place(cell).values()] for cell in cells]
     whole = [", ".join(f"{axis}={value}" for axis, value in zip(axes, row, strict=True)) for row in rows]
     if max(map(len, whole), default=0) <= _LABEL_WIDTH // 2:
         return "", whole
@@ -103,7 +116,7 @@ def labels_of(cells: Sequence[Cell], summary: Summary) -> tuple[str, list[str]]:
 
 def in_words(cell: Cell, summary: Summary) -> str:
     """`axis=value` of every axis, for a sentence."""
-    return ", ".join(f"{axis}={cut(shown(value))}" for axis, value in coordinates(cell, summary).items())
+    return ", ".join(f"{axis}={cut(shown(value))}" for axis, value in summary.place(cell).items())
 
 
 def best_cells(summary: Summary, most: int) -> tuple[list[Cell], str]:
@@ -128,8 +141,8 @@ def best_cells(summary: Summary, most: int) -> tuple[list[Cell], str]:
 
 
 def best_percentile(cells: Iterable[Cell]) -> str:
-    """The metric of the highest latency percentile that all `cells` support, or the average latency."""
-    names = [f"latency_{name}" for name in PERCENTILES]
+    """The highest latency percentile up to p99 that all `cells` support, or the average latency."""
+    names = [f"latency_{name}" for name, quantile in PERCENTILES.items() if quantile <= 0.99]
     shared = [name for name in names if all(name in cell.metrics for cell in cells)]
     return shared[-1] if shared else "average_latency"
 
@@ -161,7 +174,7 @@ def _levels(cells: Iterable[Cell], summary: Summary) -> dict[str, dict[str, Any]
     """The distinct values of each axis, keyed by their JSON."""
     levels: dict[str, dict[str, Any]] = {}
     for cell in cells:
-        for axis, value in coordinates(cell, summary).items():
+        for axis, value in summary.place(cell).items():
             levels.setdefault(axis, {})[json.dumps(value, sort_keys=True)] = value
     return levels
 
@@ -173,7 +186,7 @@ def _is_numeric(levels: dict[str, Any]) -> bool:
 
 
 def _combination(cell: Cell, summary: Summary, axes: Sequence[str]) -> Combination:
-    place = coordinates(cell, summary)
+    place = summary.place(cell)
     return tuple(json.dumps(place[axis], sort_keys=True) for axis in axes)
 
 

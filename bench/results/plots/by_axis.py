@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ _X_NAMES = {  # in a title, on the axis
 }
 _LOG_X, _LOG_Y = 8, 30  # times the smallest value, from which an axis is logarithmic
 _MOST_BARS = 24
+_RING: Mapping[str, Any] = {"marker": "o", "ms": 13, "mfc": "none", "mec": "black", "mew": 1.2, "label": "best"}
 
 
 @dataclass(frozen=True)
@@ -85,36 +86,33 @@ def by_axis(summary: Summary, metric: str) -> Figure | None:
 
 
 def _curves(quantity: Quantity, summary: Summary, found: Curves) -> Figure:
-    count = len(found.panels)
-    title, x_words = _X_NAMES.get(found.x, (found.x, found.x))
+    count, cells = len(found.panels), found.cells
     columns = style.columns_of(count)
-    lines = {line.label: line for panel in found.panels.values() for line in panel}
-    cells = [cell for panel in found.panels.values() for line in panel for cell in line.cells]
+    title, x_words = _X_NAMES.get(found.x, (found.x, found.x))
     figure = style.canvas(
         f"{quantity.title} by {title}",
         [found.note, *quantity.notes(summary, cells)],
         width={1: 8, 2: 9, 3: 10.5}.get(columns, 12),
-        height=(4.3 if count == 1 else 2.6 * math.ceil(count / columns)) + 0.08 * len(lines),
+        height=(4.3 if count == 1 else 2.6 * math.ceil(count / columns)) + 0.08 * len(found.looks),
     )
-    panels = style.grid_of(figure, count, sharex=True, sharey=True)
-    place = _place_x(panels, found.x, cells)
+    grid = style.grid_of(figure, count, sharex=True, sharey=True)
+    place = _place_x(grid, found.x, cells)
     best = quantity.best(cells)
-    for k, (axes, (name, panel)) in enumerate(zip(panels, found.panels.items(), strict=True)):
-        style.name_panel(axes, name, columns)
+    for k, (axes, panel) in enumerate(zip(grid, found.panels, strict=True)):
+        style.name_panel(axes, panel.title, columns)
         if k + columns >= count:
             axes.set_xlabel(style.clean(x_words))
             axes.tick_params(labelbottom=True)
         if k % columns == 0:
             axes.set_ylabel(quantity.axis)
-        for line in panel:
+        for line in panel.lines:
             _draw(axes, quantity, line, [place[_value(cell, found.x)] for cell in line.cells])
-            if best in line.cells:
-                ring: dict[str, Any] = {"marker": "o", "ms": 13, "mfc": "none", "mec": "black", "mew": 1.2}
-                axes.plot([place[_value(best, found.x)]], [quantity.mean(best)], **ring)
+            if any(cell is best for cell in line.cells):
+                axes.plot([place[_value(best, found.x)]], [quantity.mean(best)], **_RING)
     upper = [quantity.mean(cell) + d for cell in cells if (d := quantity.deviation(cell)) > 0]
-    style.scale(panels[0], "y", [*map(quantity.mean, cells), *upper], log_from=_LOG_Y)
-    if len(lines) > 1:
-        style.legend(figure, [style.swatch(**style.look(line.look)) for line in lines.values()], list(lines))
+    style.scale(grid[0], "y", [*map(quantity.mean, cells), *upper], log_from=_LOG_Y)
+    if len(found.looks) > 1:
+        style.legend(figure, [style.swatch(**style.look(look)) for look in found.looks], list(found.looks.values()))
     return figure
 
 
@@ -131,7 +129,7 @@ def _draw(axes: Axes, quantity: Quantity, line: Line, xs: Sequence[float]) -> No
     )
 
 
-def _place_x(panels: Sequence[Axes], axis: str, cells: Sequence[Cell]) -> dict[str, float]:
+def _place_x(grid: Sequence[Axes], axis: str, cells: Sequence[Cell]) -> dict[str, float]:
     """Set the x axis, with a tick at each value as far as they have room; where each value lies, by its JSON."""
     values = {_value(cell, axis): cell.axes[axis] for cell in cells}
     ordered = sorted(values, key=lambda key: (values[key] is not None, values[key] or 0))
@@ -143,12 +141,12 @@ def _place_x(panels: Sequence[Axes], axis: str, cells: Sequence[Cell]) -> dict[s
     is_log = None not in values.values() and low > 0 and high >= _LOG_X * low
     spread = {key: math.log(place[key]) if is_log else place[key] for key in ordered}
     span = spread[ordered[-1]] - spread[ordered[0]] or 1.0
-    room = max(0.05, 0.025 * len(panels) ** 0.5 * max(len(_word(values[key])) for key in ordered))
+    room = max(0.05, 0.025 * len(grid) ** 0.5 * max(len(_word(values[key])) for key in ordered))
     ticks: list[str] = []
     for key in ordered:
         if not ticks or spread[key] - spread[ticks[-1]] >= room * span:
             ticks.append(key)
-    for axes in panels:
+    for axes in grid:
         if is_log:
             axes.set_xscale("log")
         axes.xaxis.set_major_locator(FixedLocator([place[key] for key in ticks]))
@@ -167,12 +165,11 @@ def _word(value: Any) -> str:
 
 
 def _bars(quantity: Quantity, summary: Summary, cells: Sequence[Cell]) -> Figure:
-    """A bar for each cell, in the summary's order; of many the best ones."""
+    """A bar for each cell, in the summary's order; of many the best ones, the best on top."""
     note = ""
     if len(cells) > _MOST_BARS:
-        ordered = sorted(cells, key=quantity.mean, reverse=quantity.is_better_high)[:_MOST_BARS]
         note = f"The best {_MOST_BARS} of {len(cells)} cells; all are in summary.csv."
-        cells = [cell for cell in cells if cell in ordered]
+        cells = sorted(cells, key=quantity.mean, reverse=quantity.is_better_high)[:_MOST_BARS]
     heading, labels = labels_of(cells, summary)
     notes = [text.replace(" (ringed)", "") for text in quantity.notes(summary, cells)]
     figure = style.canvas(

@@ -54,8 +54,7 @@ class Runs:
 
     def window(self, cell: Cell) -> Window | None:
         """Of the cell's middle run by average latency, of the valid ones where there are any; None without data."""
-        valid = [record for record in cell.records if record.verdict.status == "valid"]
-        known = [record for record in valid or cell.records if "average_latency" in record.metrics]
+        known = [record for record in cell.valid or cell.records if "average_latency" in record.metrics]
         ordered = sorted(known, key=lambda record: record.metrics["average_latency"])
         return self._window(ordered[(len(ordered) - 1) // 2]) if ordered else None
 

@@ -72,8 +72,7 @@ def stages(summary: Summary) -> Figure | None:
 
 def stage_shares(cell: Cell) -> dict[str, float]:
     """Mean share of each stage over the cell's valid runs (all, where none is valid); empty where unknown."""
-    valid = [record for record in cell.records if record.verdict.status == "valid"]
-    known = [shares for record in valid or cell.records if (shares := record.evidence.get("stage_shares"))]
+    known = [shares for record in cell.valid or cell.records if (shares := record.evidence.get("stage_shares"))]
     return {stage: sum(one.get(stage, 0.0) for one in known) / len(known) for stage in STAGES if known}
 
 

@@ -2,6 +2,7 @@
 
 import math
 import textwrap
+import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal
@@ -52,7 +53,8 @@ Which = Literal["x", "y"]
 @contextmanager
 def drawing() -> Iterator[None]:
     """The style of all pictures, whatever the user's own matplotlibrc says. To be held while one is made and saved."""
-    with matplotlib.rc_context():
+    with matplotlib.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing from font")  # a name in a script without a font here
         matplotlib.rcdefaults()
         there = set(fontManager.get_font_names())
         fonts = [name for name in _FONTS if name in there]

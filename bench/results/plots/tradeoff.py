@@ -112,7 +112,7 @@ def _draw_slos(axes: Axes, slos: Sequence[float], limits: Sequence[float]) -> No
 
 def _highest(cloud: _Cloud) -> list[str]:
     """Why it is not p99, where it is not."""
-    if cloud.metric in ("latency_p99", "latency_p99_9"):
+    if cloud.metric == "latency_p99":
         return []
     needed = requests_needed(PERCENTILES["p99"])
     return [f"The highest percentile that every cell supports; p99 needs {needed} requests a run."]
