@@ -18,17 +18,13 @@ def main() -> None:
     if "" not in sys.path and os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())  # a console script lacks it, and a user's own model lies there
     # Imported here: a console script's module is imported again by every child.
-    import hydra
-
     from bench import callbacks, hydra_glue
     from bench.job import job
 
     signal.signal(signal.SIGTERM, _terminate)
     hydra_glue.new_moment()
-    sys.argv[1:] = hydra_glue.flags_first(sys.argv[1:])
-    command = hydra.main(version_base="1.3", config_path=str(hydra_glue.conf_directory()), config_name="config")(job)
     try:
-        command()
+        hydra_glue.call(job)
     except KeyboardInterrupt:
         sys.exit(callbacks.interrupted(130))
     except Terminated:

@@ -4,6 +4,7 @@ A dataclass gives the keys and their types, `Annotated` with a `Range` or a `Cho
 a key may have, and a default makes a key optional.
 """
 
+import difflib
 import math
 import types
 import typing
@@ -53,10 +54,7 @@ def build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
     hints = typing.get_type_hints(cls, include_extras=True)
     optional = {item.name for item in fields(cls) if item.default is not MISSING}
     names = {item.name: "_target_" if item.name == "target" else item.name for item in fields(cls)}
-    problems.extend(
-        f"{prefix}{key}: no such key. Known here: {', '.join(sorted(names.values()))}"
-        for key in sorted(set(map(str, values)) - set(names.values()))
-    )
+    problems.extend(_unknown(cls, prefix, key) for key in sorted(set(map(str, values)) - set(names.values())))
     converted = {}
     for name, key in names.items():
         if key not in values:
@@ -68,6 +66,29 @@ def build(cls: type, values: Any, prefix: str, problems: list[str]) -> Any:
         else:
             converted[name] = _convert(prefix + key, values[key], hints[name], problems)
     return None if problems else cls(**converted)
+
+
+def keys_of(cls: type, prefix: str = "") -> dict[str, bool]:
+    """The dotted keys that settings of class `cls` may have, and of each whether they must have it."""
+    keys = {}
+    for name, hint in typing.get_type_hints(cls).items():
+        key = prefix + ("_target_" if name == "target" else name)
+        keys[key] = not hasattr(cls, name)  # a dataclass keeps a default as an attribute
+        if is_dataclass(hint):
+            keys |= keys_of(typing.cast("type", hint), f"{key}.")
+    return keys
+
+
+def _unknown(cls: type, prefix: str, key: str) -> str:
+    known = list(keys_of(cls))
+    # Without underlines and case: batchsize is batch_size, and nothing else is as close.
+    plain = {name.replace("_", ""): name for name in known}
+    close = difflib.get_close_matches(key.replace("_", "").replace("-", "").lower(), plain, 3, 0.65)
+    names = [name for name in known if name.endswith(f".{key}")] or [plain[name] for name in close]
+    hint = f"Close: {', '.join(prefix + name for name in names)}"
+    if not names:
+        hint = f"Known here: {', '.join(sorted(name for name in known if '.' not in name))}"
+    return f"{prefix}{key}: no such key. {hint}. See python -m bench --cfg job"
 
 
 def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:

@@ -7,23 +7,68 @@ import hashlib
 import os
 import re
 import secrets
+import sys
 import time
+import traceback
 from collections import deque
-from collections.abc import Sequence
-from dataclasses import is_dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, get_type_hints
+from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from bench.config import Settings
+from bench.conversion import keys_of
 
 _MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers must agree on it
 _LONGEST = 80
 _WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
 _WITH_VALUE |= {"--cfg", "-c", "--experimental-rerun"}
+_FULL_ERROR = "HYDRA_FULL_ERROR"
+_NOISE = (
+    "object_type=",
+    "full_key:",
+    "reference_type=",
+    "To append to your config use",
+    "set env var HYDRA_FULL_ERROR",
+)
 _OPTIONAL_GROUPS = ("sweep",)  # those that no default chooses
 _INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
+
+
+def call(job: Callable[[DictConfig], Any]) -> None:
+    """Call Hydra's command with `job`. What it cannot compose ends the command as all bad settings do, with 2.
+
+    Raises:
+        SystemExit: as Hydra and the callbacks raise it.
+    """
+    import hydra
+    from hydra.errors import HydraException
+
+    sys.argv[1:] = flags_first(sys.argv[1:])
+    command = hydra.main(version_base="1.3", config_path=str(conf_directory()), config_name="config")(job)
+    if os.environ.get(_FULL_ERROR) == "1":  # the user wants to see where it comes from
+        command()
+        return
+    os.environ[_FULL_ERROR] = "1"  # Hydra would print the error itself and exit with 1
+    try:
+        command()
+    except (HydraException, OmegaConfBaseException) as error:
+        print(f"bench: {in_words(error)}", file=sys.stderr)
+        sys.exit(2)
+    except Exception:  # noqa: BLE001 - as Hydra would: whatever it is, it is shown, and the exit code is 1
+        traceback.print_exc()
+        sys.exit(1)
+    finally:
+        del os.environ[_FULL_ERROR]
+
+
+def in_words(error: Exception) -> str:
+    """An error of Hydra or of OmegaConf, with its cause, on as many lines as it needs and no more."""
+    causes = [error, *([error.__cause__] if isinstance(error.__cause__, OmegaConfBaseException) else [])]
+    lines = [line.strip() for cause in causes for line in str(cause).partition("Config search path")[0].splitlines()]
+    return "\n".join(dict.fromkeys(line for line in lines if line and not line.startswith(_NOISE)))
 
 
 def register() -> None:
@@ -98,18 +143,7 @@ def _added(override: str) -> str:
     return override if _KEYS[key] else f"++{override}"
 
 
-def _keys(cls: Any, prefix: str = "") -> dict[str, bool]:
-    """The dotted keys of a settings class, and of each whether every file of its group holds it."""
-    keys = {}
-    for name, hint in get_type_hints(cls).items():
-        key = prefix + ("_target_" if name == "target" else name)
-        keys[key] = not hasattr(cls, name)  # a dataclass keeps a default as an attribute
-        if is_dataclass(hint):
-            keys |= _keys(hint, f"{key}.")
-    return keys
-
-
-_KEYS = _keys(Settings)
+_KEYS = keys_of(Settings)
 
 
 def conf_directory() -> Path:

@@ -8,9 +8,11 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
 
 from bench import hydra_glue
 from bench.config import Settings
+from bench.errors import ConfigError
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +22,10 @@ hydra_glue.register()  # here, since a launcher's worker imports this module and
 def settings_of(config: DictConfig) -> Settings:
     """The typed settings of a composed config. Raises ConfigError."""
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
-    values: Any = OmegaConf.to_container(own, resolve=True)
+    try:
+        values: Any = OmegaConf.to_container(own, resolve=True)
+    except OmegaConfBaseException as error:  # an interpolation of what is not there
+        raise ConfigError([f"{error.full_key}: {str(error).splitlines()[0]}"]) from error
     return Settings.from_mapping(values)
 
 

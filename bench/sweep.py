@@ -18,6 +18,7 @@ from bench import supervisor
 from bench.backend.checkpoints import Prepared, discard
 from bench.config import Settings
 from bench.errors import ConfigError
+from bench.hydra_glue import in_words
 from bench.progress import Progress
 
 if TYPE_CHECKING:
@@ -57,17 +58,19 @@ class Sweep:
     @classmethod
     def single(cls, config: DictConfig) -> "Sweep":
         """A run without -m."""
-        from bench.frontend.load import plan
+        from bench.frontend.load import plan, unused
         from bench.job import settings_of
 
         settings = settings_of(config)
         plan(settings)
+        if problems := unused([settings]):
+            raise ConfigError(problems)
         return cls(Path(config.hydra.run.dir), [settings], 1, is_single=True)
 
     @classmethod
     def multiple(cls, config: DictConfig) -> "Sweep":
         """Compose every cell as the sweeper will. Raises ConfigError with the problems of all of them."""
-        from bench.frontend.load import plan
+        from bench.frontend.load import plan, unused
         from bench.job import settings_of
 
         overrides = _combinations(config)
@@ -85,7 +88,8 @@ class Sweep:
             except ConfigError as error:
                 problems.update(dict.fromkeys(error.problems))
             except (HydraException, OmegaConfBaseException) as error:
-                problems[f"{' '.join(combination)}: {error}"] = None
+                problems[f"{' '.join(combination)}: {in_words(error)}"] = None
+        problems.update(dict.fromkeys(unused(list(cells.values()))))
         if problems:
             raise ConfigError(list(problems))
         return cls(Path(config.hydra.sweep.dir), list(cells.values()), len(overrides), is_single=False)

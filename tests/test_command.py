@@ -142,13 +142,14 @@ def test_every_model_that_cannot_run_is_named_before_any_run(models: str, words:
 
 
 def test_unknown_key_and_option_are_refused_by_name(tmp_path: Path) -> None:
-    """A key without + and a group's option are refused by Hydra, which names what there is."""
+    """A key and a group's option: with what is close, or there is, and exit code 2."""
     for arguments, words in (
-        (["nonsense=1"], ["nonsense"]),
+        (["batchsize=1", "num_iters=0", "-m"], ["batchsize: no such key. Close: batch_size", "num_iters=0: must be"]),
         (["model=resnet"], ["model/resnet", "resnet18", "resnet50"]),
     ):
         done = call(tmp_path, *arguments)
-        assert done.returncode != 0
+        assert done.returncode == 2
+        assert "Traceback" not in done.stderr
         for word in words:
             assert word in done.stderr
         assert list(tmp_path.iterdir()) == []

@@ -188,12 +188,23 @@ def test_missing_key_is_named(key: str) -> None:
 
 @given(st.sampled_from(["", *(f"{group}." for group in GROUPS)]), st.text(min_size=1).filter(lambda k: "." not in k))
 def test_unknown_key_is_named_with_the_known_ones(prefix: str, key: str) -> None:
-    """In each group, a key of any characters."""
+    """In each group, a key of any characters: those that are close, or all of them."""
     known = SETTINGS[prefix[:-1]] if prefix else SETTINGS
     if key not in known:
         (problem,) = problems_of(changed({prefix + key: 1}))
         assert "no such key" in problem
-        assert all(name in problem for name in known)
+        assert "Close: " in problem or all(name in problem for name in known)
+        assert "python -m bench --cfg job" in problem
+
+
+@pytest.mark.parametrize(
+    ("key", "close"),
+    [("batchsize", "batch_size"), ("rate", "load.rate"), ("clients", "load.clients"), ("modle", "model")],
+)
+def test_unknown_key_is_told_what_was_meant(key: str, close: str) -> None:
+    """A misspelt key, and one whose group was left out."""
+    (problem,) = problems_of(changed({key: 1}))
+    assert problem.startswith(f"{key}: no such key. Close: {close}")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.frontend.load import Burst, Closed, Open, Plan, make_load, plan
+from bench.frontend.load import Burst, Closed, Open, Plan, make_load, plan, unused
 from bench.job import compose
 
 MS = 1_000_000
@@ -179,3 +179,11 @@ def test_open_warms_up_at_its_mean_rate() -> None:
     for count, expected in ((5, [0, 5, 10, 15, 20]), (2, [0, 3])):
         times = [time for time in Open(offsets).times(count) if time is not None]
         assert [(time - times[0]) // MS for time in times] == expected
+
+
+def test_key_that_no_load_uses_is_named() -> None:
+    """load.rate beside load=burst would be left aside as if it had been heeded; beside burst,poisson it is used."""
+    burst, poisson = (compose(f"load={name}", "load.rate=5") for name in ("burst", "poisson"))
+    said = "load.rate=5.0: load=burst does not use it. Leave it out, or set load=constant or load=poisson"
+    assert unused([burst, burst]) == [said]
+    assert unused([burst, poisson]) == unused([poisson]) == unused([compose()]) == []

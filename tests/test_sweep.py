@@ -28,7 +28,7 @@ def layouts(start: Start) -> Done:
         "queue=shared_memory,torch",
         "load=burst,closed",
         "-m",
-        f"++load.clients={CLIENTS}",  # ++, since burst has no such key
+        f"load.clients={CLIENTS}",
         f"warmup_iters={WARMUP}",
         f"num_iters={ITERS}",
         "repeat=range(1)",

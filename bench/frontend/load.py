@@ -1,7 +1,7 @@
 """Load patterns: when each request is meant to be sent, and how many there are."""
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import MISSING, dataclass, fields
 from queue import SimpleQueue
 from time import perf_counter_ns as now
 from typing import Any, Protocol
@@ -52,6 +52,32 @@ def plan(settings: Settings) -> Plan:
     else:
         offsets = schedules.constant(load.rate or 0, **ends)
     return Plan(len(offsets), offsets)
+
+
+_USES: dict[str, tuple[str, ...]] = {
+    "burst": (),
+    "closed": ("clients", "think_ms"),
+    "constant": ("rate",),
+    "poisson": ("rate",),
+    "replay": ("file",),
+    "ramp": ("steps", "random"),
+}
+
+
+def unused(cells: Sequence[Settings]) -> list[str]:
+    """A line for each key of a load that was given and that no cell's load uses, as if it had been heeded."""
+    used = {key for settings in cells for key in _USES[settings.load.name]}
+    problems: dict[str, None] = {}
+    for settings in cells:
+        for item in fields(settings.load):
+            value = getattr(settings.load, item.name)
+            if item.default is MISSING or value == item.default or item.name in used:
+                continue
+            loads = " or ".join(f"load={name}" for name, keys in _USES.items() if item.name in keys)
+            problems[
+                f"load.{item.name}={value}: load={settings.load.name} does not use it. Leave it out, or set {loads}"
+            ] = None
+    return list(problems)
 
 
 class Load(Protocol):
