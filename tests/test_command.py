@@ -55,7 +55,7 @@ def test_single_run_leaves_the_files_of_a_sweep(single: Done) -> None:
     assert single.code == 0, single.stderr
     directory = single.directory
     assert read_record(directory).job is None
-    assert {"metrics.json", "requests.parquet", "summary.md", "summary.csv", "runs.csv"} <= {
+    assert {"metrics.json", "requests.parquet", "summary.md", "summary.csv", "runs.csv", "report.html"} <= {
         path.name for path in directory.iterdir()
     }
     for text in ("average_latency ", "throughput ", "summary.md"):

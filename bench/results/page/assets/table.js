@@ -19,7 +19,8 @@ function makeTable(place, { caption, columns, rows, sort, onsort, onopen, rowNam
     const press = () => onsort(active && !descending ? `-${column.key}` : active ? "" : column.key);
     return el("th", { scope: "col", class: column.kind, "aria-sort": active ? (descending ? "descending" : "ascending") : null },
       el("button", { type: "button", "data-column": column.key, onclick: press }, column.label,
-        el("span", { class: "arrow", "aria-hidden": "true" }, active ? (descending ? "▼" : "▲") : "↕")));
+        el("span", { class: "arrow", "aria-hidden": "true" }, active ? (descending ? "▼" : "▲") : "↕")),
+      el("span", { class: "paper", "aria-hidden": "true" }, column.label)); // a heading with buttons is not repeated on each sheet
   };
   const cell = (column, i, row) => {
     const mark = column.mark?.(row);

@@ -49,6 +49,7 @@ function renderTrade(all) {
   byId("trade-note").append(
     "On the dotted frontier no other cell has both more throughput and less latency: ",
     ...best.slice(0, 10).flatMap((cell, i) => [i ? ", " : "", button(cell)]), best.length > 10 ? ` and ${best.length - 10} more.` : ".",
+    data.burst ? " Under load=burst the latency is the backlog: how long the last of all requests waits." : "",
     colours && groups.length > 1 ? ` Colours: ${line}, as in the chart above.` : "");
 }
 
