@@ -246,10 +246,13 @@ def test_headings_sort(page: Browser) -> None:
 
 
 def test_numbers_sort_as_numbers(page: Browser) -> None:
-    """64 comes after 8."""
+    """64 comes after 8, and 0.099 before 0.25."""
     page.click("#main [data-column='batch_size']")
     page.click("#main [data-column='batch_size']")
     assert page.column("batch_size") == ["64", "64", "8", "8", "1", "1"]
+    page.click("#main [data-column='m.average_latency']")
+    means = [float(text.split()[0]) for text in page.column("m.average_latency")[:-1]]
+    assert means == sorted(means)
 
 
 def test_filters_narrow_table_and_charts(page: Browser) -> None:
