@@ -22,6 +22,7 @@ from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.select import Select
 
 from bench.compare import main as compare
+from bench.results.metrics import STAGES
 from bench.results.page import write
 from bench.results.page.write import LivePage, write_page
 from bench.results.record import Record
@@ -30,6 +31,7 @@ from bench.results.tables import write_tables
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 CHROMEDRIVER = shutil.which("chromedriver")
 HOSTILE = '<script>alert(1)</script>"&|'
+SHARES = {stage: 0.51 if stage == "compute" else 0.07 for stage in STAGES}
 WITHIN_S = 20.0
 
 
@@ -138,6 +140,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
                         reasons=["backend: RuntimeError: <img src=x onerror=alert(2)> is no tensor"] if failed else [],
                         warnings=["short: the measured window took less than 1 s"] if batch_size == 8 else [],
                         error={"traceback": "Traceback\n<b>RuntimeError</b>"} if failed else None,
+                        evidence={"stage_shares": SHARES},
                         seconds=len(records),
                     )
                 )
@@ -163,7 +166,7 @@ def test_it_loads_without_a_complaint_and_fetches_nothing(browser: Browser, swee
     """All charts drawn, no console message, no request but for the file, and no address of another in it."""
     page = browser
     page.open(sweep / "report.html")
-    for place in ("#explore .chart", "#trade", "#order"):
+    for place in ("#explore .chart", "#trade", "#stages", "#order"):
         assert page.chart(place)
     assert page.messages() == []
     assert {url.partition("#")[0].partition(":")[0] for url in page.requests()} <= {"file", "data"}
@@ -296,6 +299,16 @@ def test_frontier_is_what_no_cell_beats(page: Browser) -> None:
     assert len(page.texts("#trade-note button")) == 3
     page.click("#trade-note button")
     assert page.find("#cell-title").text == page.texts("#trade-note button")[0]
+
+
+def test_stages_are_stacked_and_listed(page: Browser) -> None:
+    """A bar a cell that has them, a part for each stage; the same in a cell's view, in numbers."""
+    traces = page.chart("#stages")
+    assert [trace["name"] for trace in traces] == page.texts("#stages-legend span")
+    assert [len(trace["x"]) for trace in traces] == [5] * 8
+    assert sum(trace["x"][0] for trace in traces) == pytest.approx(100)
+    page.find("#main .open").send_keys(Keys.ENTER)
+    assert "51.0 %" in page.texts("#cell tbody tr")[4]
 
 
 def test_a_cell_opens_by_mouse_and_by_keyboard(page: Browser, sweep: Path) -> None:

@@ -13,7 +13,18 @@ from bench.results.record import read_records
 from bench.results.summary import summarize
 
 PAGE = "report.html"
-SCRIPTS = ("dom.js", "state.js", "table.js", "charts.js", "explore.js", "trade.js", "cell.js", "follow.js", "report.js")
+SCRIPTS = (
+    "dom.js",
+    "state.js",
+    "table.js",
+    "charts.js",
+    "explore.js",
+    "trade.js",
+    "stages.js",
+    "cell.js",
+    "follow.js",
+    "report.js",
+)
 
 _EVERY_S = 30.0
 _SHARE = 0.02  # of a sweep's time, which its page may take

@@ -32,7 +32,7 @@ function latencyScale(numbers) {
   return type === "log" ? { type, dtick: "D2" } : { type, rangemode: "tozero" };
 }
 
-function draw(place, traces, { label, x, y, height = 340, shapes = [], annotations = [], onpick }) {
+function draw(place, traces, { label, x, y, height = 340, shapes = [], annotations = [], barmode, onpick }) {
   const [text, line, faint] = ["text", "line", "muted"].map(colour);
   const axis = (given) => ({
     gridcolor: line, linecolor: line, zerolinecolor: line, tickfont: { color: faint }, automargin: true, fixedrange: false,
@@ -44,7 +44,7 @@ function draw(place, traces, { label, x, y, height = 340, shapes = [], annotatio
     height, width: place.clientWidth || undefined, margin: { l: 8, r: 12, t: 12, b: 8 }, showlegend: false, hovermode: "closest", dragmode: COARSE.matches ? false : "zoom",
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { family: "system-ui, sans-serif", size: 12, color: text },
     hoverlabel: { bgcolor: colour("surface"), bordercolor: line, font: { color: text }, align: "left" },
-    xaxis: axis(x), yaxis: axis(y), shapes, annotations,
+    xaxis: axis(x), yaxis: axis(y), shapes, annotations, barmode,
   };
   const config = { displaylogo: false, responsive: false, displayModeBar: false };
   Plotly.react(place, traces, layout, config);

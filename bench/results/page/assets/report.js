@@ -79,7 +79,7 @@ function renderControls() {
 }
 
 // Charts are drawn where they are seen: before the first is, and for those further down, nothing waits.
-const charts = [["explore", renderExplore], ["trade", renderTrade], ["order", renderOrder]].map(([id, render]) => ({ place: byId(id).parentElement, render, seen: false, stale: true }));
+const charts = [["explore", renderExplore], ["trade", renderTrade], ["stages", renderStages], ["order", renderOrder]].map(([id, render]) => ({ place: byId(id).parentElement, render, seen: false, stale: true }));
 function renderCharts(everything) {
   for (const chart of charts) {
     chart.stale = !(everything || chart.seen);
