@@ -18,6 +18,7 @@ from bench import fork_server, supervisor
 from bench.config import Settings
 from bench.errors import BenchError, RunFailed
 from bench.frontend.load import Plan, plan
+from bench.gauge import Gauge, Reading
 from bench.queues.digest import DigestPlan, output_plan
 from bench.queues.memory import ANSWERED, IN_FLIGHT_NS, OUTPUT_SLOTS, Board, BoardView
 from bench.queues.shared_memory import SharedMemoryQueue
@@ -27,14 +28,14 @@ from bench.setup import RunSetup
 from bench.stamps import SENT, WIDTH
 from bench.watch import Watch
 
-Progress = Callable[[str, int, int], None]  # phase, answers so far, of how many
+Progress = Callable[[Reading], None]
 
 
 # What the answers must be, by all that they depend on: computed once, by the first run, and not in each repeat.
 _references: dict[str, Any] = {}
 
 
-def no_progress(_phase: str, _answered: int, _total: int) -> None:
+def no_progress(_reading: Reading) -> None:
     """For a run that nobody follows."""
 
 
@@ -127,8 +128,10 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
         pids = {"frontend": frontend.process.pid, "backend": backend.process.pid}
         sampler = start("sampler", "bench.telemetry.sampler:serve", pids)
 
+    gauge = Gauge(settings, parts.load.count, view.stamps)
+
     def show(phase: str, answered: int) -> None:
-        progress(phase, min(answered, board.rows), board.rows)
+        progress(gauge.read(phase, answered))
 
     return Watch(frontend, backend, sampler, lambda: int(view.control[ANSWERED]), settings.stall_timeout_s, show)
 

@@ -1,23 +1,27 @@
 """What a sweep is doing, on standard error: redrawn in place on a terminal, plain lines elsewhere."""
 
-import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-if TYPE_CHECKING:  # rich takes 60 ms to import, and only a terminal needs it
-    from rich.console import Console, Group
-    from rich.live import Live
+from bench.gauge import Reading
+from bench.remaining import Remaining
+from bench.terminal import Line, Terminal, printable, redraws
+
+if TYPE_CHECKING:
+    from bench.results.record import Record
+    from bench.so_far import SoFar
 
 _REDRAW_S = 1.0  # no more often, since drawing takes time from a machine that is being measured
+_ABOVE = 6  # the share of a terminal's lines, one in so many, that is left to what stands above the display
 
 
 class Progress:
     """Progress of `total_runs` runs.
 
-    No thread, no timer: it draws when it is called. What it writes to may go away (a closed terminal,
-    a `| head`); then it falls silent, since a sweep must not end for that.
+    No thread, no timer: it draws when it is called, and makes the table between runs only. What it writes to may
+    go away (a closed terminal, a `| head`); then it falls silent, since a sweep must not end for that.
     """
 
     def __init__(
@@ -31,10 +35,14 @@ class Progress:
         self._stream = (stream or sys.stderr) if enabled else None
         self._clock = clock
         self._began = self._run_began = clock()
-        self._seconds: list[float] = []  # wall time of each finished run
-        self._label = self._last = self._phase = ""
-        self._number = self._done = self._total = 0
-        self._terminal = _Terminal(self._stream) if self._stream and _redraws(self._stream) else None
+        self._remaining = Remaining(total_runs)
+        self._label = self._last = ""
+        self._common: set[str] = set()  # words of all labels
+        self._number = 0
+        self._reading = Reading("start")
+        self._terminal = Terminal(self._stream) if self._stream and redraws(self._stream) else None
+        self._so_far: SoFar | None = None
+        self._table: list[Line] = []
         self._drawn_at = self._began - _REDRAW_S
 
     def __enter__(self) -> "Progress":
@@ -43,42 +51,69 @@ class Progress:
     def __exit__(self, *exception: object) -> None:
         self.close()
 
+    def plan(self, labels: Sequence[str]) -> None:
+        """The labels of the runs that are to come, in any order. What they all say is not shown again and again."""
+        self._remaining.plan(map(_cell, labels))
+        if len(labels) > 1:
+            self._common = set.intersection(*(set(label.split(" ")) for label in labels))
+
+    def checking(self, cells: int) -> None:
+        """Before the first run: so many cells are checked, and the harness's own cost is measured."""
+        self._line(f"checking {cells} cell{'s' if cells > 1 else ''} before the first run")
+
     def expect(self, total_runs: int) -> None:
         """The sweep has grown."""
         self._total_runs = total_runs
+        self._remaining.expect(total_runs)
 
     def run_started(self, number: int, label: str) -> None:
         """Run `number` (from 1) begins; `label` names its cell for people."""
-        self._number, self._label, self._run_began = number, label, self._clock()
-        self._phase, self._done, self._total = "start", 0, 0
+        self._number, self._run_began = number, self._clock()
+        self._label = " ".join(word for word in label.split(" ") if word not in self._common) or label
+        self._remaining.started(_cell(label))
+        self._reading = Reading("start")
         if self._terminal:
+            self._drawn_at = -_REDRAW_S  # at once: nothing is measured yet
             self._redraw()
         else:
-            self._line(f"run {number} of {self._total_runs}: {label}")
+            self._line(f"run {number} of {self._total_runs}: {self._label}")
 
-    def update(self, phase: str, done: int = 0, total: int = 0) -> None:
-        """The run is in `phase`, with `done` of `total` requests answered (0 of 0: not counted)."""
-        self._phase, self._done, self._total = phase, done, total
+    def update(self, reading: Reading) -> None:
+        """The current run is so far."""
+        self._reading = reading
         if self._terminal:
             self._redraw()
 
-    def run_finished(self, number: int, result_line: str, seconds: float) -> None:
-        """Run `number` ended after `seconds` of wall time with `result_line`."""
-        self._seconds.append(seconds)
+    def run_finished(self, number: int, result_line: str, seconds: float, record: "Record | None" = None) -> None:
+        """Run `number` ended after `seconds` of wall time with `result_line`; `record` is what it left."""
+        self._remaining.finished(seconds)
         self._last = result_line
         self._run_began = self._clock()
-        times = f"{duration(seconds)}; {self._times(number)}"
+        times = f"{duration(seconds)}; {self._times()}"
         self._line(f"run {number} of {self._total_runs}: {self._label}: {result_line} ({times})")
+        if self._terminal and record is not None:
+            self._tabulate(record)
 
     def close(self) -> None:
         """Leave the terminal as it was. May be called again."""
         self._guarded(lambda: self._terminal.clear() if self._terminal else None)
 
+    def _tabulate(self, record: "Record") -> None:
+        """Make the table anew, as large as the terminal has room for."""
+        from bench.so_far import SoFar
+
+        assert self._terminal is not None, "only a terminal has a table"
+        self._so_far = self._so_far or SoFar()
+        self._so_far.add(record)
+        width, height = self._terminal.size
+        self._table = self._so_far.lines(width, height - height // _ABOVE - len(self._status()) - 1)
+
     def _redraw(self) -> None:
         now = self._clock()
         if now - self._drawn_at >= _REDRAW_S:
             self._drawn_at = now
-            self._guarded(lambda: self._terminal.draw(self._status()) if self._terminal else None)
+            lines = [*self._status(), *([("", ""), *self._table] if self._table else [])]
+            self._guarded(lambda: self._terminal.draw(lines) if self._terminal else None)
 
     def _line(self, text: str) -> None:
         """Write a line that stays."""
@@ -98,88 +133,42 @@ class Progress:
         except (OSError, ValueError):  # the latter is a closed file's
             self._stream = self._terminal = None
 
-    def _status(self) -> list[str]:
-        """Lines of the display: where it is, which cell, what came last."""
-        counted = f" {self._done} of {self._total}" if self._total else ""
-        place = f"run {self._number} of {self._total_runs}"
+    def _status(self) -> list[Line]:
+        """Lines of the display: where it is, which cell, in which phase, how fast, what came last."""
         lines = [
-            f"{place} | {self._phase}{counted} | {self._times(self._number - 1)}",
-            f"cell  {self._label}",
+            (f"run {self._number} of {self._total_runs} | {self._times(left_first=True)}", "bold"),
+            (f"cell  {self._label}", ""),
+            (f"now   {_now(self._reading)}", ""),
         ]
-        return [*lines, f"last  {self._last}"] if self._last else lines
+        return [*lines, (f"last  {self._last}", "dim")] if self._last else lines
 
-    def _times(self, finished: int) -> str:
+    def _times(self, left_first: bool = False) -> str:
         """Time used, and time left once a run's length is known."""
         now = self._clock()
-        text = f"{duration(now - self._began)} used"
-        runs = self._total_runs - finished
-        if not self._seconds or runs <= 0:
-            return text
-        mean = sum(self._seconds) / len(self._seconds)
-        left = mean * (runs - 1) + max(0.0, mean - (now - self._run_began))
-        return f"{text}, about {duration(left)} left"
+        times = [f"{duration(now - self._began)} used"]
+        left = self._remaining.seconds_left(now - self._run_began)
+        if left:
+            times.append(f"about {duration(left)} left")
+        return ", ".join(reversed(times) if left_first else times)
 
 
-class _Terminal:
-    """A few lines at the end of a terminal that are redrawn in place."""
-
-    def __init__(self, stream: TextIO) -> None:
-        self._stream = stream
-        self._console: Console | None = None
-        self._live: Live | None = None
-
-    def draw(self, lines: list[str]) -> None:
-        from rich.console import Console
-        from rich.live import Live
-
-        if self._console is None:
-            self._console = Console(file=self._stream, force_terminal=True, legacy_windows=False)
-        if self._live is None:
-            # Redirected only where that is our stream: else standard output would end up on it.
-            to_stderr = self._stream is sys.stderr
-            self._live = Live(
-                console=self._console,
-                auto_refresh=False,
-                transient=True,
-                redirect_stdout=False,
-                redirect_stderr=to_stderr,
-            )
-            self._live.start()
-            self._console.show_cursor(True)  # a killed command must not leave a terminal without one
-        self._live.update(_fitted(lines, self._stream.encoding), refresh=True)
-
-    def clear(self) -> None:
-        """Take the lines away, so that others can be written where they stood."""
-        if self._live:
-            live, self._live = self._live, None
-            live.stop()
-
-
-def _fitted(lines: list[str], encoding: str | None) -> "Group":
-    """`lines`, each cut to the terminal's width (by cropping: an ellipsis is not ASCII)."""
-    from rich.console import Group
-    from rich.text import Text
-
-    return Group(*(Text(printable(line, encoding), no_wrap=True, overflow="crop") for line in lines))
-
-
-def _redraws(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that can move its cursor."""
-    try:
-        return stream.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
-    except ValueError:  # closed
-        return False
-
-
-def printable(text: str, encoding: str | None) -> str:
-    """`text` as one line of characters that `encoding` has, without control characters."""
-    encoding = encoding or "utf-8"
-    text = "".join(c if c.isprintable() else " " for c in text)
-    try:
-        text.encode(encoding)
-    except UnicodeEncodeError:
-        text = text.replace("±", "+/-").encode(encoding, "replace").decode(encoding)
+def _now(reading: Reading) -> str:
+    """The phase, and what is known of it: the most important first, since a narrow terminal cuts the rest off."""
+    text = reading.phase
+    if reading.total:
+        text += f" {reading.done} of {reading.total}"
+    elif reading.done:
+        text += f" {reading.done} requests"
+    if reading.throughput is not None:
+        text += f" | {reading.throughput:.4g} samples/s"
+    if reading.latency_s is not None:
+        text += f" | latency {reading.latency_s:.3g} s"
     return text
+
+
+def _cell(label: str) -> str:
+    """A run's label without its repeat."""
+    return " ".join(word for word in label.split(" ") if not word.startswith("repeat="))
 
 
 def duration(seconds: float) -> str:

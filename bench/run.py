@@ -13,6 +13,7 @@ from bench.calibration import harness_overhead_us
 from bench.config import Settings
 from bench.device_claim import WAITING, Claim, claimed
 from bench.errors import BenchError, RunFailed
+from bench.gauge import Reading
 from bench.measure import Outcome, Progress, measure, not_measured
 from bench.results.cautions import cautions
 from bench.results.checks import judge
@@ -86,7 +87,7 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
 def _claim(stack: ExitStack, settings: Settings, directory: Path, progress: Progress) -> Claim | RunFailed:
     """The device, which leaving `stack` gives back, or why it cannot be had."""
     try:
-        return stack.enter_context(claimed(settings, directory, lambda: progress(WAITING, 0, 0)))
+        return stack.enter_context(claimed(settings, directory, lambda: progress(Reading(WAITING))))
     except RunFailed as failure:
         return failure
     except BenchError as error:
@@ -98,9 +99,9 @@ def _measure(settings: Settings, directory: Path, progress: Progress, claim: Cla
     if isinstance(claim, RunFailed):
         return not_measured(settings, claim)
 
-    def follow(phase: str, answered: int, total: int) -> None:
+    def follow(reading: Reading) -> None:
         claim.look()
-        progress(phase, answered, total)
+        progress(reading)
 
     return measure(settings, directory, follow)
 

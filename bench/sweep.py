@@ -92,10 +92,13 @@ class Sweep:
         problems.update(dict.fromkeys(unused(list(cells.values()))))
         if problems:
             raise ConfigError(list(problems))
-        return cls(Path(config.hydra.sweep.dir), list(cells.values()), len(overrides), is_single=False)
+        sweep = cls(Path(config.hydra.sweep.dir), list(cells.values()), len(overrides), is_single=False)
+        sweep.progress.plan([" ".join(run) for run in overrides])
+        return sweep
 
     def begin(self) -> None:
         """Check what needs torch, for all cells; with dry_run print them and end the command."""
+        self.progress.checking(len(self.cells))
         problems, checked = supervisor.call(
             "preflight",
             "bench.backend.preflight:preflight",
@@ -129,11 +132,13 @@ class Sweep:
         from bench.results.record import RecordError, read_record
         from bench.results.tables import write_tables
 
+        record = None
         try:
-            result = _result(read_record(directory))
+            record = read_record(directory)
+            result = _result(record)
         except RecordError as error:
             result = f"LOST: {error}"
-        self.progress.run_finished(number, result, time.monotonic() - self._started)
+        self.progress.run_finished(number, result, time.monotonic() - self._started, record)
         if not self.is_single:
             write_tables(self.directory, expected=self.total)
         if self._page is not None:

@@ -13,6 +13,7 @@ import pytest
 from queueing import burst_latencies, lateness, mean_waits, mg1_wait
 
 from bench.config import Settings
+from bench.gauge import Reading
 from bench.job import compose
 from bench.measure import Outcome, Progress, measure, no_progress
 from bench.results.checks import judge
@@ -115,8 +116,8 @@ def freezing(name: str, seconds: float) -> Progress:
             assert pid is not None
             os.kill(pid, signal.SIGCONT)
 
-    def progress(phase: str, _answered: int, _total: int) -> None:
-        if phase == "measuring" and not done.is_set():
+    def progress(reading: Reading) -> None:
+        if reading.phase == "measuring" and not done.is_set():
             done.set()
             threading.Thread(target=freeze).start()
 
