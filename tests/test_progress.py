@@ -1,9 +1,18 @@
 """Progress is readable, quiet when it must be, and never ends a sweep."""
 
+import fcntl
 import io
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
 
 import pyte
 import pytest
+from commands import environment
 from make_records import make_record
 
 from bench.gauge import Reading
@@ -268,3 +277,38 @@ def test_durations_read_as_people_say_them() -> None:
         "1:00:00",
         "2:03:04",
     ]
+
+
+def test_the_command_on_a_real_terminal(tmp_path: Path, small: tuple[str, ...]) -> None:
+    """Phase, count, throughput and latency of a running window on 80 by 24 characters; in the end two lines a run."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    load = ("load=constant", "load.rate=15", "num_iters=45", "batch_size=2", "repeat=range(2)", "-m")
+    kept = [override for override in small if not override.startswith(("num_iters", "batch_size"))]
+    with (tmp_path / "stdout").open("w") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "bench", *kept, *load],
+            cwd=tmp_path,
+            env={**environment(TERM="xterm-256color"), "COLUMNS": "", "LINES": ""},
+            stdin=subprocess.DEVNULL,
+            stdout=out,
+            stderr=theirs,
+        )
+    os.close(theirs)
+    screen, frames = pyte.Screen(80, 24), []
+    stream = pyte.ByteStream(screen)
+    try:
+        while data := os.read(ours, 65536):
+            stream.feed(data)
+            frames.append("\n".join(line.rstrip() for line in screen.display))
+    except OSError:  # how a terminal says that the other end is closed
+        pass
+    finally:
+        os.close(ours)
+        assert process.wait(60) == 0
+    measuring = [frame for frame in frames if "now   measuring" in frame and " of 45 | " in frame]
+    assert [frame for frame in measuring if " samples/s | latency " in frame]
+    assert [frame for frame in measuring if "run 2 of 2 | about " in frame and "\n           2    false  1" in frame]
+    assert "now  " not in frames[-1]
+    assert frames[-1].startswith("checking 1 cell before the first run\nrun 1 of 2: repeat=0: ")
+    assert not screen.cursor.hidden
