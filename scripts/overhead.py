@@ -256,6 +256,7 @@ def wall() -> list[Row]:
             "repeat=range(8)",
             "stream_layout=serial",
             "progress=false",
+            "plots=false",
             f"output_dir={directory}",
         ]
         command = [sys.executable, "-m", "bench", "-m", *overrides]

@@ -3,6 +3,7 @@
 import csv
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ from bench.results.plots.stages import stages
 from bench.results.plots.style import drawing, grouped, plain, scale, time_unit
 from bench.results.plots.tradeoff import tradeoff
 from bench.results.plots.utilization import utilization
-from bench.results.record import Record
+from bench.results.record import Record, Verdict
 from bench.results.summary import Summary, summarize
 
 
@@ -134,6 +135,10 @@ def test_latency_has_its_unit_and_says_what_a_burst_is() -> None:
     assert "sent all at once: latency holds the backlog" in texts(figure)
     closed = drawn(by_axis(sweep(axes, metrics, load__name="closed", load__clients=1), "average_latency"))
     assert "backlog" not in texts(closed)
+    repeated = sweep(axes, lambda b, r: {"throughput": 1.0, "average_latency": (0.02 + 0.01 * r) * b}, repeats=2)
+    ((_, ys, halves),) = errorbars(drawn(by_axis(repeated, "average_latency")).axes[0]).values()
+    assert ys == pytest.approx([25, 50])
+    assert halves == pytest.approx([50**0.5, 200**0.5])
 
 
 def test_null_on_an_axis_is_a_place_of_its_own() -> None:
@@ -279,8 +284,8 @@ def test_distribution_of_many_requests_keeps_its_shape(tmp_path: Path) -> None:
     curve = drawn(distribution(summarize([record]), Runs())).axes[0].lines[0]
     xs, ys = np.asarray(curve.get_xdata())[1:], np.asarray(curve.get_ydata())[1:]
     assert len(xs) < 1100
-    assert ys == pytest.approx(xs / 20_000)  # a straight line, in milliseconds
-    assert xs[-3:] == pytest.approx([19_998, 19_999, 20_000])
+    assert ys == pytest.approx(xs / 20)  # a straight line, in seconds
+    assert xs[-3:] == pytest.approx([19.998, 19.999, 20])
 
 
 def test_over_time_shows_each_request_and_the_throughput(run: Record) -> None:
@@ -304,7 +309,7 @@ def test_over_time_thins_points_but_not_the_slowest(tmp_path: Path) -> None:
     figure = drawn(course(summarize([write_run(tmp_path / "0", record, times)]), Runs()))
     ys = np.asarray(figure.axes[0].lines[0].get_ydata())
     assert len(ys) <= 800
-    assert ys.max() == pytest.approx(3)
+    assert ys.max() == pytest.approx(3000)
     assert "of many requests some, the slowest among them" in texts(figure)
 
 
@@ -368,6 +373,16 @@ def test_runs_in_order_show_drift_and_what_is_not_valid() -> None:
     assert points(bad)[0] == [2]
     assert legend_texts(figure)[-1] == "invalid or failed"
     assert ticks(figure.axes[-1], "x") == ["1", "2", "3"]
+
+
+def test_run_that_is_not_valid_is_shown_alone_and_says_so(run: Record) -> None:
+    """A single run is drawn whatever its verdict, which stands in the heading; beside others it is left out."""
+    invalid = replace(run, verdict=Verdict("invalid", ["answers are wrong"], []))
+    alone = summarize([invalid])
+    for figure in (distribution(alone, Runs()), course(alone, Runs()), stages(alone)):
+        assert "INVALID (answers are wrong)" in texts(drawn(figure))
+    other = make_record({"batch_size": 1, "load.name": "closed", "load.clients": 1})
+    assert distribution(summarize([invalid, other]), Runs()) is None
 
 
 def test_pictures_without_sense_are_not_drawn() -> None:

@@ -123,8 +123,9 @@ def best_cells(summary: Summary, most: int) -> tuple[list[Cell], str]:
     """At most `most` cells in the summary's order, and a note of which they are where some are left out.
 
     First come those that no other cell beats in both throughput and latency, then those of the highest throughput.
+    A cell that is alone is shown whatever its verdict.
     """
-    cells = measured(summary)
+    cells = summary.cells if len(summary.cells) == 1 else measured(summary)
     if len(cells) <= most:
         return cells, ""
     metric = best_percentile(cells)

@@ -32,7 +32,7 @@ def course(summary: Summary, runs: Runs) -> Figure | None:
     cells = [cells[k] for k in windows]
     if not cells:
         return None
-    unit, factor = style.time_unit(window.latency_s.max() for window in windows.values())
+    unit, factor = style.time_unit(window.median_s for window in windows.values())
     columns = 1 if len(cells) == 1 else 2 if len(cells) in (2, 4) else 3
     rows = math.ceil(len(cells) / columns)
     heading, labels = labels_of(cells, summary)

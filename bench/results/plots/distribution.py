@@ -22,12 +22,12 @@ _LOG_FROM = 3  # times the shortest latency, from which the time axis is logarit
 def distribution(summary: Summary, runs: Runs) -> Figure | None:
     """A curve for each of a few cells, of its middle run; None where no run's requests can be read."""
     cells, note = best_cells(summary, _MOST_CELLS)
-    found = [(cell, window) for cell in cells or summary.cells[:1] if (window := runs.window(cell)) is not None]
+    found = [(cell, window) for cell in cells if (window := runs.window(cell)) is not None]
     if not found:
         return None
     cells, windows = [cell for cell, _ in found], [window for _, window in found]
     heading, labels = labels_of(cells, summary)
-    unit, factor = style.time_unit(value for w in windows for value in (w.latency_s.min(), w.latency_s.max()))
+    unit, factor = style.time_unit(window.median_s for window in windows)
     marks = ", ".join(name.replace("_", ".") for name in PERCENTILES if _is_marked(name, windows))
     marked = f"Marked: {marks}." if marks else "Too few requests for percentiles."
     notes = [note, middle_runs(cells), marked, *backlog(cells), throughout(summary)]

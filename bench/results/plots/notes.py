@@ -20,11 +20,12 @@ _CONTEXT = {  # settings that a stranger asks for, and their keys
 
 
 def throughout(summary: Summary) -> str:
-    """The experiment, and the settings that are the same in all runs."""
+    """The experiment, and the settings that are the same in all runs; the verdict of what is shown though not valid."""
     settings = summary.cells[0].settings
+    verdict = "" if len(summary.cells) > 1 or summary.cells[0].n else f"{summary.cells[0].explained}. "
     same = [f"{name}={cut(shown(settings.get(key)))}" for name, key in _CONTEXT.items() if _is_same(summary, key)]
     names = [cut(name) for name in summary.experiments]
-    words = f"Experiment {names[0]}" if len(names) == 1 else f"{len(names)} experiments"
+    words = f"{verdict}Experiment {names[0]}" if len(names) == 1 else f"{len(names)} experiments"
     scope = "" if len(summary.cells) == 1 else "in all cells "
     return f"{words}; {scope}{', '.join(same)}." if same else f"{words}."
 

@@ -34,6 +34,11 @@ class Window:
         """From the intended send to the answer."""
         return (self.stamps[:, COMPLETED] - self.stamps[:, INTENDED]) / 1e9
 
+    @property
+    def median_s(self) -> float:
+        """Of the latencies."""
+        return float(np.median(self.latency_s))
+
     @cached_property
     def intended_s(self) -> Floats:
         """When each was to be sent."""

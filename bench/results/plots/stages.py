@@ -14,7 +14,7 @@ from bench.results.summary import Cell, Summary
 
 _MOST_BARS = 24
 _LEAST_WRITTEN = 6  # percent of the bar, from which a share has room for its number
-_LEAST_NAMED = 0.005  # of the latency somewhere: less cannot be seen
+_LEAST_NAMED = 0.002  # of the latency somewhere: less cannot be seen
 # What works is dark or strong, what waits is pale and hatched; copies in and out are relatives.
 _LOOKS: Mapping[str, tuple[str, str, str]] = {  # words, colour, hatching
     "schedule_delay": ("client late", "#BDBDBD", "...."),
@@ -32,7 +32,7 @@ _WRITTEN_WHITE = ("compute", "d2h", "respond")
 def stages(summary: Summary) -> Figure | None:
     """Mean shares of the valid runs of each cell, with its average latency beside; None without any."""
     cells, note = best_cells(summary, _MOST_BARS)
-    cells = [cell for cell in cells or summary.cells[:1] if stage_shares(cell)]
+    cells = [cell for cell in cells if stage_shares(cell)]
     if not cells:
         return None
     shares = [stage_shares(cell) for cell in cells]

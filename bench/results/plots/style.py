@@ -162,6 +162,8 @@ def grouped(value: float, digits: int = 3) -> str:
 
 def plain(value: float, _position: int | None = None) -> str:
     """A tick's number without an exponent: `0.05`, `1,000`."""
+    if abs(value) >= 1e10:
+        return f"{value:g}"  # no more digits than have room
     text = f"{value:,.0f}" if abs(value) >= 1e4 else f"{value:,.9f}".rstrip("0").rstrip(".")
     return "0" if text in ("-0", "") else text.replace("-", "−")
 
