@@ -12,6 +12,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from bench import scratch
 from bench.config import Load, Model, Settings
 from bench.device_claim import Claim, DeviceBusy, claimed
 from bench.measure import cache_directory, measure, no_progress
@@ -84,7 +85,7 @@ def _measure(settings: Settings) -> float | None:
         telemetry=False,
         profile=False,
     )
-    with tempfile.TemporaryDirectory(prefix="bench-calibration-") as directory:
+    with tempfile.TemporaryDirectory(dir=scratch.directory(), prefix="calibration-") as directory:
         outcome = measure(few, Path(directory), no_progress)
     if outcome.failure is not None:
         return None

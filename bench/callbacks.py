@@ -12,6 +12,8 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
+from bench import signals
+from bench.agenda import Agenda
 from bench.errors import BenchError
 from bench.sweep import Sweep
 
@@ -45,16 +47,17 @@ class BenchCallback(Callback):
     @_strict
     def on_run_start(self, config: DictConfig, **_: Any) -> None:
         """A single run: check it, with what needs torch."""
-        _begin(Sweep.single(config))
+        _begin(Agenda.single(config))
 
     @_strict
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """A sweep: check all its cells before the first run."""
-        _begin(Sweep.multiple(config))
+        _begin(Agenda.multiple(config))
 
     @_strict
     def on_job_start(self, config: DictConfig, **_: Any) -> None:
         """Show which run it is."""
+        signals.check()
         if _current is not None:
             _current.run_started(_number(config), " ".join(config.hydra.overrides.task) or "the defaults")
 
@@ -84,26 +87,33 @@ def progress_of_run() -> "Progress":
     return no_progress if _current is None else _current.progress.update
 
 
-def interrupted(code: int) -> int:
-    """Write the tables of what was measured before a signal; returns `code`."""
+def missing(runs: list[list[str]]) -> list[list[str]]:
+    """Those of a sweeper's `runs` that this process's sweep has no record of."""
+    return runs if _current is None else _current.agenda.missing(runs)
+
+
+def broken(how: str) -> None:
+    """Where the sweep of this process did not come to its end: its tables, and what finishes it."""
     if _current is not None:
-        _current.interrupted()
-    return code
+        _current.broken(how)
+    elif how == "interrupted":
+        print("bench: interrupted", file=sys.stderr)
 
 
 def _number(config: DictConfig) -> int:
-    """Which run of the sweep it is, from 1."""
+    """Which run of this command it is, from 1."""
     return 1 + int(config.hydra.job.get("num") or 0) if config.hydra.mode == RunMode.MULTIRUN else 1
 
 
-def _begin(sweep: Sweep) -> None:
+def _begin(agenda: Agenda) -> None:
     global _current
-    _current = sweep
-    sweep.begin()
+    _current = Sweep(agenda)
+    _current.begin()
 
 
 def _end() -> None:
     global _current
-    sweep, _current = _current, None
-    if sweep is not None and (code := sweep.end()):
+    code = 0 if _current is None else _current.end()
+    _current = None  # not before: a signal may come meanwhile
+    if code:
         sys.exit(code)

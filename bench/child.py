@@ -12,12 +12,14 @@ import os
 import pkgutil
 import signal
 import sys
+import tempfile
 import threading
 import traceback
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from bench import scratch
 from bench.errors import BenchError
 
 
@@ -66,9 +68,11 @@ def start(body: str, setup: Any, connection: "Connection[Any, Any]", log: Path |
         body: `package.module:function`, by name, since the supervisor must not import what it imports.
     """
     os.setpgid(0, 0)  # the terminal's Ctrl-C is for the supervisor, and the group can be ended as one
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the fork server has some blocked
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_supervisor()
+    os.environ["TMPDIR"] = tempfile.tempdir = scratch.of_supervisor()  # for the compiler's processes, too
     if log is not None:
         _log_to(log)
     link = Link(connection)

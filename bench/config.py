@@ -4,6 +4,7 @@ The YAML files under `conf/` hold the values and their comments; the dataclasses
 ranges. `Settings.from_mapping` turns the one into the other and names every problem at once.
 """
 
+import functools
 import hashlib
 import json
 import math
@@ -14,6 +15,7 @@ from typing import Annotated, Any
 
 from bench.conversion import Choice, Range, build
 from bench.errors import ConfigError
+from bench.invocation import RETRIED
 
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # itemsize in bytes
 
@@ -132,6 +134,8 @@ class Settings:
     cache_dir: str | None
     keep_checkpoint: bool
     output_dir: str
+    resume: str | None
+    retry: Annotated[list[str] | None, Choice(*RETRIED)]
     plots: bool
     dry_run: bool
     progress: bool
@@ -157,7 +161,7 @@ class Settings:
         values["model"]["_target_"] = values["model"].pop("target")
         return values
 
-    @property
+    @functools.cached_property
     def cell(self) -> str:
         """Identity of all runs that measure the same thing: a hash of every setting that can change a number."""
         values = self.as_mapping()
@@ -210,6 +214,8 @@ NO_NUMBER = (
     "cache_dir",
     "keep_checkpoint",
     "output_dir",
+    "resume",
+    "retry",
     "plots",
     "dry_run",
     "progress",
@@ -230,6 +236,8 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _contradictions(s: Settings) -> list[str]:
     """Keys that are right one by one and wrong together."""
     problems = []
+    if s.retry is not None and s.resume is None:
+        problems.append(f"retry={','.join(s.retry)}: of which sweep? Set resume=DIR or resume=last, or leave it out")
     needed = {"closed": "clients", "constant": "rate", "poisson": "rate", "replay": "file", "ramp": "steps"}
     key = needed.get(s.load.name)
     if key is not None and getattr(s.load, key) is None:

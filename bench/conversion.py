@@ -106,7 +106,8 @@ def _convert(key: str, value: Any, hint: Any, problems: list[str]) -> Any:
         return None
     if typing.get_origin(hint) is list:
         if not isinstance(value, list) or not value:
-            example = "[3,250,250]" if typing.get_args(hint)[0] is int else "[{rate: 100, duration_s: 10}]"
+            examples = {int: "[3,250,250]", str: f"[{_example(str, limits)}]"}
+            example = examples.get(typing.get_args(hint)[0], "[{rate: 100, duration_s: 10}]")
             problems.append(f"{key}={_shown(value)}: must be a list such as {example}")
             return None
         item = typing.get_args(hint)[0]

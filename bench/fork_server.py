@@ -10,11 +10,12 @@ import signal
 import threading
 import time
 from contextlib import suppress
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from multiprocessing.connection import wait
 from multiprocessing.context import ForkServerContext
 from multiprocessing.process import BaseProcess
 
+from bench import scratch, signals
 from bench.errors import RunFailed
 from bench.process_state import in_words, is_stopped
 
@@ -25,6 +26,7 @@ _IMPORT_S = 300.0  # it answers when it has imported torch, which a cold or busy
 
 def context() -> ForkServerContext:
     """The way to start processes."""
+    scratch.directory()  # the server is told of it when it starts
     made = get_context("forkserver")
     made.set_forkserver_preload(["bench.preload"])
     return made
@@ -50,6 +52,10 @@ def start(process: BaseProcess, timeout_s: float) -> None:
         _kill()
 
     threading.Thread(target=give_up, name="fork-server-watch", daemon=True).start()
+    resource_tracker.ensure_running()  # it unblocks what is blocked in the next lines
+    with signals.deferred():
+        # The terminal's Ctrl-C is not for the server, nor is the SIGTERM that timeout(1) sends to the whole group.
+        forkserver.ensure_running()
     try:
         process.start()
     except (OSError, EOFError) as error:

@@ -20,9 +20,14 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bench.config import Settings
 from bench.conversion import keys_of
+from bench.invocation import normalized
 
-_MOMENT = "BENCH_SWEEP_ID"  # in the environment, since a launcher's workers must agree on it
+# In the environment, since a launcher's workers must agree on them.
+_MOMENT = "BENCH_SWEEP_ID"
+_LAST = "BENCH_LAST_SWEEP"  # what resume=last found
+_FIRST = "BENCH_FIRST_RUN"  # number of the first run of this command within its sweep
 _LONGEST = 80
+_SECONDS = len("2025-01-31_12-00-00")
 _WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp", "--package", "-p"}
 _WITH_VALUE |= {"--cfg", "-c", "--experimental-rerun"}
 _FULL_ERROR = "HYDRA_FULL_ERROR"
@@ -75,17 +80,47 @@ def register() -> None:
     """Register the resolvers that `conf/config.yaml` uses."""
     OmegaConf.register_new_resolver("path_name", path_name, replace=True)
     OmegaConf.register_new_resolver("unique_time", lambda: os.environ[_MOMENT], replace=True)
-    OmegaConf.register_new_resolver("run_name", run_name, replace=True)
+    OmegaConf.register_new_resolver("sweep_dir", sweep_directory, replace=True)
+    OmegaConf.register_new_resolver("run_name", lambda number: run_name(run_number(number)), replace=True)
 
 
 def new_moment() -> None:
     """Name this command's directory: the time, and what makes two commands of one second differ."""
+    for name in (_LAST, _FIRST):
+        os.environ.pop(name, None)
     os.environ[_MOMENT] = f"{time.strftime('%Y-%m-%d_%H-%M-%S')}-{secrets.token_hex(3)}"
 
 
 def command_id() -> str:
     """Which command this process belongs to: the same in all of its processes, and in no other's."""
     return os.environ.get(_MOMENT) or f"process {os.getpid()}"
+
+
+def first_run(number: int) -> None:
+    """This command's runs are numbered from `number`: those before lie there already."""
+    os.environ[_FIRST] = str(number)
+
+
+def run_number(job: int) -> int:
+    """Number within its sweep, from 0, of Hydra's job `job` of this command."""
+    return int(job) + int(os.environ.get(_FIRST, 0))
+
+
+def sweep_directory(output_dir: object, experiment: object, resume: object) -> str:
+    """A sweep's directory: a new one, or that which `resume` names."""
+    parent = os.path.join(str(output_dir), path_name(experiment))
+    if resume is None:
+        return os.path.join(parent, os.environ[_MOMENT])
+    if resume == "last":
+        return os.environ.setdefault(_LAST, _newest(parent))
+    return os.path.normpath(str(resume))
+
+
+def _newest(parent: str) -> str:
+    """The sweep in `parent` that was started last; the name of none where there is none."""
+    sweeps = list(Path(parent).glob("*/manifest.json"))
+    started = {path.parent: (path.parent.name[:_SECONDS], path.parent.stat().st_mtime_ns) for path in sweeps}
+    return str(max(started, key=started.__getitem__, default=Path(parent, "last")))
 
 
 def run_name(number: int) -> str:
@@ -117,7 +152,7 @@ def flags_first(arguments: Sequence[str]) -> list[str]:
         elif argument.startswith("-"):
             flags.append(argument)
         else:
-            overrides.append(argument)
+            overrides.append(normalized(argument))
     return flags + added(overrides)
 
 

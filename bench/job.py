@@ -42,7 +42,7 @@ def job(config: DictConfig) -> float | None:
 
     settings = settings_of(config)
     own = HydraConfig.get()
-    number = own.job.num if own.mode == RunMode.MULTIRUN else None
+    number = hydra_glue.run_number(own.job.num) if own.mode == RunMode.MULTIRUN else None
     choices = {key: value for key, value in own.runtime.choices.items() if not key.startswith("hydra")}
     try:
         record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of_run())

@@ -14,7 +14,7 @@ import numpy as np
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from bench import fork_server, supervisor
+from bench import fork_server, scratch, supervisor
 from bench.config import Settings
 from bench.errors import BenchError, RunFailed
 from bench.frontend.load import Plan, plan
@@ -140,7 +140,8 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
 def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
     """The compiler's cache: fresh and thrown away, or kept a cell and filled before its first run."""
     if not settings.compile or settings.compile_cache == "cold":
-        with tempfile.TemporaryDirectory(prefix="bench-compile-", ignore_cleanup_errors=True) as fresh:
+        place = scratch.directory()
+        with tempfile.TemporaryDirectory(dir=place, prefix="compile-", ignore_cleanup_errors=True) as fresh:
             yield fresh
         return
     kept = cache_directory(settings) / "compile" / settings.cell

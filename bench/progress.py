@@ -30,12 +30,14 @@ class Progress:
         enabled: bool = True,
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
+        done_before: int = 0,  # runs of an earlier command, in a sweep that is resumed
     ) -> None:
         self._total_runs = total_runs
+        self._done_before = done_before
         self._stream = (stream or sys.stderr) if enabled else None
         self._clock = clock
         self._began = self._run_began = clock()
-        self._remaining = Remaining(total_runs)
+        self._remaining = Remaining(total_runs - done_before)
         self._label = self._last = ""
         self._common: set[str] = set()  # words of all labels
         self._number = 0
@@ -64,7 +66,7 @@ class Progress:
     def expect(self, total_runs: int) -> None:
         """The sweep has grown."""
         self._total_runs = total_runs
-        self._remaining.expect(total_runs)
+        self._remaining.expect(total_runs - self._done_before)
 
     def run_started(self, number: int, label: str) -> None:
         """Run `number` (from 1) begins; `label` names its cell for people."""

@@ -8,6 +8,7 @@ from bench.hydra_glue import run_name
 from bench.results.precision import widest
 from bench.results.record import read_records
 from bench.results.summary import summarize
+from bench.resume import next_number
 from bench.run import Job, run
 
 if TYPE_CHECKING:
@@ -28,10 +29,10 @@ def refine(sweep: "Sweep") -> None:
             break
         repeat = 1 + max(record.settings["repeat"] for record in cell.records)
         again = dataclasses.replace(settings[cell.records[0].cell], repeat=repeat)
-        number = sweep.add_run()
-        directory = sweep.directory / run_name(number - 1)
+        number, place = sweep.add_run(), next_number(sweep.directory)
+        directory = sweep.directory / run_name(place)
         directory.mkdir()
         axes = " ".join(f"{axis}={value}" for axis, value in cell.axes.items())
         sweep.run_started(number, f"repeat={repeat} {axes}")
-        run(again, directory, Job(number - 1, cell.records[0].choices), sweep.progress.update)
+        run(again, directory, Job(place, cell.records[0].choices), sweep.progress.update)
         sweep.run_ended(number, directory)

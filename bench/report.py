@@ -1,14 +1,16 @@
 """`python -m bench.report DIR [DIR…]`: tables, page, pictures and timelines of sweeps and runs, from records."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from bench.errors import BenchError
+from bench.results.manifest import Manifest, is_running, read_manifest
 from bench.results.page.write import write_page
 from bench.results.plots.write import add_pictures
-from bench.results.record import read_records
+from bench.results.record import Record, read_records
 from bench.results.tables import TABLES, write_tables
 from bench.results.text import printable
 from bench.results.timeline import write_timeline
@@ -48,11 +50,31 @@ def report(directory: Path, *, plots: bool = True) -> str:
             write_timeline(record.directory)
         except BenchError as error:
             problems.append(str(error))
-    parts = [write_tables(directory), add_pictures(directory) if plots else ""]
+    manifest = _manifest(directory)
+    total = None if manifest is None else len(records) + manifest.missing(records).total()
+    parts = [write_tables(directory, expected=total), add_pictures(directory) if plots else ""]
     files = [directory / name for name in TABLES]
-    if page := write_page(directory):
+    if page := write_page(directory, expected=total):
         files.append(page)
-    return "\n".join([*filter(None, parts), "".join(f"{line}\n" for line in (*files, *problems))])
+    parts.append("".join(f"{line}\n" for line in (*files, *problems)))
+    if manifest is not None:
+        parts.append(_lacking(directory, manifest, records))
+    return "\n".join(filter(None, parts))
+
+
+def _manifest(directory: Path) -> Manifest | None:
+    try:
+        return read_manifest(directory)
+    except BenchError:  # it is among the problems of the tables
+        return None
+
+
+def _lacking(directory: Path, manifest: Manifest, records: Sequence[Record]) -> str:
+    """What finishes an incomplete sweep, in words."""
+    if is_running(directory):
+        return "The sweep is still running.\n"
+    lacking = manifest.unfinished(directory, records, here=os.getcwd())
+    return f"{lacking[0].upper()}{lacking[1:]}\n" if lacking else ""
 
 
 def show(text: str) -> None:

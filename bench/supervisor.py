@@ -121,10 +121,12 @@ def started(name: str, body: str, setup: Any, log: Path | None = None, *, timeou
     with theirs:  # closed here, so that the death of the child is an end of file
         fork_server.start(process, timeout_s)
     made = Child(name, process, ours)
+    wait_s = 0.0  # after an exception there is nothing to wait for
     try:
         yield made
+        wait_s = _END_S if made.done else 0
     finally:
-        made.end(_END_S if made.done else 0)
+        made.end(wait_s)
 
 
 def call(

@@ -3,23 +3,18 @@
 import logging
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-from hydra.core.global_hydra import GlobalHydra
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import DictConfig
-from omegaconf.errors import OmegaConfBaseException
-
 from bench import supervisor
+from bench.agenda import Agenda
 from bench.backend.checkpoints import Prepared, discard
 from bench.config import Settings
-from bench.errors import ConfigError
-from bench.hydra_glue import in_words
+from bench.errors import BenchError, ConfigError
+from bench.hydra_glue import first_run
 from bench.progress import Progress
+from bench.results.manifest import lock, write_manifest
+from bench.results.text import printable
 
 if TYPE_CHECKING:
     from bench.results.page.write import LivePage
@@ -31,101 +26,53 @@ _PREFLIGHT_S = 600.0  # of silence; a download reports as it goes
 
 
 class Sweep:
-    """The runs of one command, of which a single run is the smallest.
+    """Does what an agenda holds."""
 
-    Args:
-        directory: where their records go.
-        cells: the settings of each cell, once whatever its repeats.
-        total: how many runs there will be.
-        is_single: whether `directory` is the run's own.
-    """
-
-    def __init__(self, directory: Path, cells: list[Settings], total: int, *, is_single: bool) -> None:
-        self.directory = directory
-        self.cells = cells
-        self.total = total
-        self.is_single = is_single
-        first = cells[0]
-        self.output_dir = Path(first.output_dir)
-        self.progress = Progress(total, enabled=first.progress)
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        self.directory = agenda.directory
+        self.cells = agenda.cells
+        self.is_single = agenda.is_single
+        self.total = agenda.total
+        self.output_dir = Path(agenda.settings.output_dir)
+        self.progress = Progress(self.total, enabled=agenda.settings.progress, done_before=agenda.done)
+        if not self.is_single:
+            self.progress.plan([" ".join(run.overrides) for run in agenda.left])
         self._prepared: list[Prepared] = []
-        self._keep = first.keep_checkpoint
-        self._dry_run = first.dry_run
-        self._plots = first.plots
         self._started = 0.0
+        self._lock = agenda.lock
+        self._begun = False
         self._page: LivePage | None = None
-
-    @classmethod
-    def single(cls, config: DictConfig) -> "Sweep":
-        """A run without -m."""
-        from bench.frontend.load import plan, unused
-        from bench.job import settings_of
-
-        settings = settings_of(config)
-        plan(settings)
-        if problems := unused([settings]):
-            raise ConfigError(problems)
-        return cls(Path(config.hydra.run.dir), [settings], 1, is_single=True)
-
-    @classmethod
-    def multiple(cls, config: DictConfig) -> "Sweep":
-        """Compose every cell as the sweeper will. Raises ConfigError with the problems of all of them."""
-        from bench.frontend.load import plan, unused
-        from bench.job import settings_of
-
-        overrides = _combinations(config)
-        cells: dict[str, Settings] = {}
-        problems: dict[str, None] = {}
-        loader = GlobalHydra.instance().config_loader()
-        for combination in _without_repeats(overrides):
-            try:
-                composed = loader.load_sweep_config(config, combination)
-                settings = settings_of(composed)
-                if composed.hydra.sweep.dir != config.hydra.sweep.dir:
-                    problems["experiment, output_dir: name the sweep's place and cannot be swept. Set one value"] = None
-                plan(settings)
-                cells[settings.cell] = settings
-            except ConfigError as error:
-                problems.update(dict.fromkeys(error.problems))
-            except (HydraException, OmegaConfBaseException) as error:
-                problems[f"{' '.join(combination)}: {in_words(error)}"] = None
-        problems.update(dict.fromkeys(unused(list(cells.values()))))
-        if problems:
-            raise ConfigError(list(problems))
-        sweep = cls(Path(config.hydra.sweep.dir), list(cells.values()), len(overrides), is_single=False)
-        sweep.progress.plan([" ".join(run) for run in overrides])
-        return sweep
 
     def begin(self) -> None:
         """Check what needs torch, for all cells; with dry_run print them and end the command."""
-        self.progress.checking(len(self.cells))
-        problems, checked = supervisor.call(
-            "preflight",
-            "bench.backend.preflight:preflight",
-            self.cells,
-            timeout_s=_PREFLIGHT_S,
-            on_message=self._report,
-        )
-        if problems:
-            raise ConfigError(problems)
-        self._prepared = [found.prepared for found in checked]
-        if self._dry_run:
+        cells, left = self.agenda.to_check, len(self.agenda.left)
+        if cells:
+            self.progress.checking(len(cells))
+        checked = self._preflight(cells) if cells else []
+        if self.agenda.settings.dry_run:
             from bench.dry_run import describe
 
-            print(describe(self.cells, checked, self.total))
+            print(describe(cells, checked, left) if cells else f"{self.directory}: no run is missing")
             sys.exit(0)
         from bench.calibration import calibrate
 
-        calibrate(self.cells)
+        calibrate(cells)
         if not self.is_single:
             from bench.results.page.write import LivePage
 
+            self._claim()
             self._page = LivePage(self.directory)
+        if self.agenda.settings.resume is not None:
+            first_run(self.agenda.there.next_number)
+            words = f"{left} of {self.total} runs are missing" if left else "no run is missing"
+            _say(f"{self.directory}: {words}")
+        self._begun = True
 
     def run_started(self, number: int, label: str) -> None:
-        """Show which run begins; numbers start from 1."""
+        """Show which run of this command begins; numbers start from 1."""
         self._started = time.monotonic()
-        self.progress.run_started(number, label)
+        self.progress.run_started(self.agenda.done + number, label)
 
     def run_ended(self, number: int, directory: Path) -> None:
         """Show how it went, and write the tables of all runs so far."""
@@ -138,17 +85,18 @@ class Sweep:
             result = _result(record)
         except RecordError as error:
             result = f"LOST: {error}"
-        self.progress.run_finished(number, result, time.monotonic() - self._started, record)
+        seconds = time.monotonic() - self._started
+        self.progress.run_finished(self.agenda.done + number, result, seconds, record)
         if not self.is_single:
             write_tables(self.directory, expected=self.total)
         if self._page is not None:
             self._page.run_ended(self.total)
 
     def add_run(self) -> int:
-        """One run more than was asked for; returns its number."""
+        """One run more than was asked for; returns its number within this command."""
         self.total += 1
         self.progress.expect(self.total)
-        return self.total
+        return self.total - self.agenda.done
 
     def end(self) -> int:
         """Write and print everything; the exit code is 1 when a run failed, is invalid or is missing."""
@@ -160,24 +108,74 @@ class Sweep:
         self.progress.close()
         self._remove_fetched()
         self._write(interrupted=False)
-        write_cumulative(self.output_dir)
-        records, problems = read_records(self.directory)
+        records, _ = read_records(self.directory)
         if self.is_single and records:
             _print_metrics(records[0])
-        good = [record for record in records if record.verdict.status == "valid"]
-        return 0 if len(good) == self.total and not problems else 1
+        good = sum(record.verdict.status == "valid" for record in records)
+        if good < self.total:
+            self._tell_how_to_finish("")
+        write_cumulative(self.output_dir)
+        return 0 if good >= self.total else 1
 
-    def interrupted(self) -> None:
-        """A signal ended the sweep: write the tables of what there is."""
+    def broken(self, how: str) -> None:
+        """The sweep did not come to its end: write the tables of what there is, and say what finishes it."""
         from bench.results.cumulative import write_cumulative
         from bench.results.record import read_records
 
         self.progress.close()
         self._remove_fetched()
-        if self.directory.is_dir() and read_records(self.directory)[0]:
-            self._write(interrupted=True)
-            write_cumulative(self.output_dir)
-        print("bench: interrupted", file=sys.stderr)
+        if not self._begun:
+            if how == "interrupted":
+                _say(f"{how} before the first run. {self._again()}")
+            return
+        try:
+            measured = self.directory.is_dir() and bool(read_records(self.directory)[0])
+            if measured:
+                self._write(interrupted=True)
+            self._tell_how_to_finish(how)
+            if measured:
+                write_cumulative(self.output_dir)
+        except (BenchError, OSError) as error:
+            _say(str(error))
+
+    def _preflight(self, cells: list[Settings]) -> list[Any]:
+        problems, checked = supervisor.call(
+            "preflight",
+            "bench.backend.preflight:preflight",
+            cells,
+            timeout_s=_PREFLIGHT_S,
+            on_message=self._report,
+        )
+        if problems:
+            raise ConfigError(problems)
+        self._prepared = [found.prepared for found in checked]
+        return list(checked)
+
+    def _claim(self) -> None:
+        """Take the sweep's directory, and write down what belongs in it."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._lock = self._lock or lock(self.directory)
+        write_manifest(self.directory, self.agenda.manifest)
+
+    def _tell_how_to_finish(self, how: str) -> None:
+        from bench.results.record import read_records
+
+        lacking = ""
+        if not self.is_single:
+            manifest, (records, _) = self.agenda.manifest, read_records(self.directory)
+            lacking = manifest.unfinished(self.directory, records)
+            if how and not lacking and self.agenda.settings.precision.relative_ci is not None:
+                command = manifest.invocation.finishing(self.directory, [])
+                lacking = f"maybe before all means are certain. This finishes the sweep:\n    {command}"
+        words = ", ".join(filter(None, [how, lacking]))
+        if words:
+            _say(words)
+
+    def _again(self) -> str:
+        settings, invocation = self.agenda.settings, self.agenda.manifest.invocation
+        if settings.resume is not None:
+            return f"To go on:\n    {invocation.finishing(self.directory, settings.retry or [])}"
+        return f"To start again:\n    {invocation.again()}"
 
     def _write(self, *, interrupted: bool) -> None:
         from bench.report import show
@@ -186,7 +184,8 @@ class Sweep:
         from bench.results.tables import TABLES, write_tables
 
         show(write_tables(self.directory, interrupted=interrupted, expected=self.total))
-        if self._plots and (pictures := add_pictures(self.directory)):
+        # Not after a signal, since they take seconds: `bench.report` draws them.
+        if self.agenda.settings.plots and not interrupted and (pictures := add_pictures(self.directory)):
             show(pictures)
         page = write_page(self.directory, "interrupted" if interrupted else "ended", self.total)
         for file in (*(self.directory / name for name in TABLES), page):
@@ -195,7 +194,7 @@ class Sweep:
 
     def _remove_fetched(self) -> None:
         """keep_checkpoint=false: remove what this sweep fetched, and nothing else."""
-        if not self._keep:
+        if not self.agenda.settings.keep_checkpoint:
             for prepared in self._prepared:
                 discard(prepared)
 
@@ -208,22 +207,8 @@ class Sweep:
                 print(f"downloading {name}: {done / 2**20:.0f}{share} MiB", end=end, file=sys.stderr, flush=True)
 
 
-def _combinations(config: DictConfig) -> list[list[str]]:
-    """The overrides of every run, as Hydra's sweeper will make them."""
-    given = [f"{key}={value}" for key, value in (config.hydra.sweeper.get("params") or {}).items()]
-    loader = GlobalHydra.instance().config_loader()
-    parser = OverridesParser.create(config_loader=loader)
-    parsed = parser.parse_overrides([*given, *config.hydra.overrides.task])
-    return [list(run) for batch in BasicSweeper.split_arguments(parsed, None) for run in batch]
-
-
-def _without_repeats(combinations: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Each distinct combination once, with the first repeat that it has."""
-    distinct = {
-        tuple(item for item in combination if not item.startswith("repeat=")): list(combination)
-        for combination in reversed(combinations)
-    }
-    return list(reversed(distinct.values()))
+def _say(words: str) -> None:
+    print(printable(f"bench: {words}", sys.stderr.encoding), file=sys.stderr)
 
 
 def _result(record: "Record") -> str:

@@ -62,11 +62,13 @@ class Done:
 
 @dataclass
 class Command:
-    """`python -m bench` in directory `cwd`."""
+    """`python -m bench` in directory `cwd`, or what `program` is instead; `variables` are of its environment."""
 
     cwd: Path
     arguments: tuple[str, ...]
     locks: Path | None = None  # else a place of its own, so that it waits for no other
+    program: tuple[str, ...] = (sys.executable, "-m", "bench")
+    variables: Mapping[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
     def __post_init__(self) -> None:
@@ -74,9 +76,11 @@ class Command:
         self._out, self._err = self.cwd / "stdout", self.cwd / "stderr"
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "bench", *self.arguments],
+                [*self.program, *self.arguments],
                 cwd=self.cwd,
-                env=environment(**{_MARK: self.mark, "BENCH_LOCK_DIR": str(self.locks or self.cwd / "locks")}),
+                env=environment(
+                    **{_MARK: self.mark, "BENCH_LOCK_DIR": str(self.locks or self.cwd / "locks")}, **self.variables
+                ),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=err,

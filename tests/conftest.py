@@ -34,11 +34,14 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 @pytest.fixture(scope="module")
 def start(tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Start:
-    """Start the command with small overrides and the given ones; another directory each time, or `cwd`."""
+    """Start the command with small overrides and the given ones; another directory each time, or `cwd`.
 
-    def start(*overrides: str, cwd: Path | None = None, locks: Path | None = None) -> Command:
+    `variables` are of its environment.
+    """
+
+    def start(*overrides: str, cwd: Path | None = None, locks: Path | None = None, **variables: str) -> Command:
         given = {override.split("=")[0] for override in overrides}
         kept = [override for override in small if override.split("=")[0] not in given]
-        return Command(cwd or tmp_path_factory.mktemp("command"), (*kept, *overrides), locks)
+        return Command(cwd or tmp_path_factory.mktemp("command"), (*kept, *overrides), locks, variables=variables)
 
     return start

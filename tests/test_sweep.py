@@ -10,11 +10,11 @@ from commands import Done, rows, stamps
 from conftest import Start
 from hydra import compose, initialize_config_dir
 
+from bench.agenda import Agenda
 from bench.hydra_glue import conf_directory, new_moment
 from bench.results.metrics import STAGES
 from bench.results.record import Record
 from bench.stamps import STAMPS
-from bench.sweep import Sweep
 
 CELLS = list(product(["serial", "async", "pipelined"], ["shared_memory", "torch"], ["burst", "closed"]))
 WARMUP, ITERS, CLIENTS = 3, 8, 3
@@ -184,9 +184,9 @@ def test_every_preset_composes(arguments: list[str], cells: int, runs: int) -> N
     """All its cells are settings that can be run, each once, with as many repeats as it says."""
     new_moment()
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-        sweep = Sweep.multiple(compose("config", arguments, return_hydra_config=True))
-    assert (len(sweep.cells), sweep.total) == (cells, runs)
-    assert len({settings.cell for settings in sweep.cells}) == cells
+        agenda = Agenda.multiple(compose("config", arguments, return_hydra_config=True))
+    assert (len(agenda.cells), agenda.total) == (cells, runs)
+    assert len({settings.cell for settings in agenda.cells}) == cells
 
 
 def test_presets_are_what_they_are_named_after() -> None:
@@ -194,7 +194,7 @@ def test_presets_are_what_they_are_named_after() -> None:
     files = {file.stem for file in (conf_directory() / "sweep").glob("*.yaml")}
     assert files == {name.partition("=")[2] for arguments, _, _ in PRESETS for name in arguments if name[0] == "+"}
     with initialize_config_dir(str(conf_directory()), version_base="1.3"):
-        cells = Sweep.multiple(compose("config", ["+sweep=pytorch"], return_hydra_config=True)).cells
+        cells = Agenda.multiple(compose("config", ["+sweep=pytorch"], return_hydra_config=True)).cells
     assert {(c.batch_size, c.compile) for c in cells} == set(product([1, 32, 64, 128, 256], [True, False]))
     assert {(c.queue.name, c.stream_layout.name, c.num_workers) for c in cells} == {("torch", "pipelined", 4)}
 

@@ -184,6 +184,41 @@ class Slow(Net):
         return super().forward(x)
 
 
+class Waits(Net):
+    """Writes a file `reached`, and waits for ever: where it is made, or in a forward pass of the backend.
+
+    `at` is the process that makes it (preflight, backend), or the number of the pass.
+    """
+
+    def __init__(self, at: str | int) -> None:
+        super().__init__()
+        self.at = at
+        self.passes = 0
+        if multiprocessing.current_process().name == at:
+            self.wait()
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend() and isinstance(self.at, int):
+            self.passes += 1
+            if self.passes == self.at:
+                self.wait()
+        return super().forward(x)
+
+    def wait(self) -> None:
+        """Leave the mark, and stay."""
+        Path("reached").touch()
+        time.sleep(600)
+
+
+class NeedsFile(Net):
+    """Takes two samples only where a file `mended` is."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend() and len(x) == 2 and not Path("mended").exists():
+            raise RuntimeError("no room for 2 samples")
+        return super().forward(x)
+
+
 class CannotBeMade(Net):
     """Its constructor raises."""
 

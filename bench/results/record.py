@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from bench.errors import BenchError
 from bench.results.files import replacing, write_text
+from bench.results.manifest import read_manifest
 
 FORMAT = 1  # of metrics.json; a change of meaning makes it another number
 RECORD_FILE = "metrics.json"
@@ -111,6 +112,7 @@ def read_records(sweep_dir: Path) -> tuple[list[Record], list[str]]:
     """The records in `sweep_dir` and one level below, oldest first, and a line for each unreadable one.
 
     A directory without `metrics.json` holds no record and no problem: its run is not over or was cut short.
+    A failed or invalid run that was tried again is left out as soon as the record of the other try is there.
     """
     sweep_dir = Path(sweep_dir)
     records, problems = [], []
@@ -120,7 +122,13 @@ def read_records(sweep_dir: Path) -> tuple[list[Record], list[str]]:
         except RecordError as error:
             if not isinstance(error.__cause__, FileNotFoundError):
                 problems.append(str(error))
-    return sorted(records, key=lambda r: (r.started, str(r.directory))), problems
+    records.sort(key=lambda r: (r.started, str(r.directory)))
+    try:
+        manifest = read_manifest(sweep_dir)
+    except BenchError as error:
+        manifest = None
+        problems.append(str(error))
+    return records if manifest is None else manifest.standing(records), problems
 
 
 def subdirectories(directory: Path) -> list[Path]:
