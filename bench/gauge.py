@@ -57,6 +57,7 @@ class Gauge:
         if phase not in self._counted:
             return Reading(phase)
         first, total = self._counted[phase]
+        answered = min(answered, len(self._stamps) // WIDTH)  # the message that ends the run is counted, too
         done = max(0, answered - first)
         now = self._clock()
         if phase != self._phase:

@@ -65,7 +65,7 @@ class Sweep:
             self._page = LivePage(self.directory)
         if self.agenda.settings.resume is not None:
             first_run(self.agenda.there.next_number)
-            words = f"{left} of {self.total} runs are missing" if left else "no run is missing"
+            words = f"{left} of {self.total} runs are left to do" if left else "no run is missing"
             _say(f"{self.directory}: {words}")
         self._begun = True
 

@@ -92,6 +92,15 @@ def test_a_count_before_the_phase_is_no_negative_one(settings: Settings) -> None
     assert run.read("measuring") == Reading("measuring", 0, 100)
 
 
+def test_count_beyond_the_last_request_is_the_last(settings: Settings) -> None:
+    """The message that ends a run is counted as an answer, and has no row."""
+    run = Run(settings)
+    run.answer(103)
+    run.answered += 1
+    assert run.read("measuring").done == 100
+    assert run.read("measuring").latency_s == pytest.approx(0.5)
+
+
 def test_where_time_ends_the_load_the_number_of_requests_is_not_known(settings: Settings) -> None:
     """A closed loop for ten seconds: the rows there are would say `of 1,000,001`."""
     load = dataclasses.replace(settings.load, name="closed", clients=1)

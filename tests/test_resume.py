@@ -67,7 +67,7 @@ def test_failed_run_is_tried_again_by_the_command_that_the_error_gives(failed: D
         ("1", "valid"),
     ]
     assert before.items() <= files(done.directory).items()
-    assert "1 of 3 runs are missing" in done.stderr
+    assert "1 of 3 runs are left to do" in done.stderr
     assert "run 3 of 3: " in done.stderr
 
 
