@@ -13,9 +13,10 @@ from pathlib import Path
 from filelock import FileLock
 
 from bench import scratch
+from bench.backend.checkpoints import cache_directory
 from bench.config import Load, Model, Settings
 from bench.device_claim import Claim, DeviceBusy, claimed
-from bench.measure import cache_directory, measure, no_progress
+from bench.measure import measure, no_progress
 from bench.results.files import write_text
 from bench.results.metrics import run_metrics
 from bench.telemetry.environment import environment

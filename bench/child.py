@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import scratch
-from bench.errors import BenchError
+from bench.errors import BenchError, OutOfMemory
 
 
 class Link:
@@ -40,7 +40,10 @@ class Link:
         lines = traceback.format_exception(error)
         print("".join(lines), file=sys.stderr, flush=True)
         reason = str(error) if isinstance(error, BenchError) else f"{type(error).__name__}: {error}"
-        self.send("error", {"reason": reason, "traceback": "".join(lines)})
+        memory = error.memory if isinstance(error, OutOfMemory) else None
+        if isinstance(error, MemoryError):
+            reason, memory = f"out of host memory ({reason}). Lower batch_size, payloads or num_iters", {"of": "host"}
+        self.send("error", {"reason": reason, "traceback": "".join(lines), "memory": memory})
 
     def expect(self, kind: str, timeout_s: float) -> Any:
         """Wait for the supervisor's message `kind` and return its content.

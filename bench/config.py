@@ -130,6 +130,7 @@ class Settings:
     stall_timeout_s: Annotated[float, Range(0.1, 10**7)]
     device_wait_s: Annotated[float, Range(0, 10**7)]
     allow_shared_device: bool
+    skip_larger: bool
     model_dir: str | None
     cache_dir: str | None
     keep_checkpoint: bool
@@ -210,6 +211,7 @@ NO_NUMBER = (
     "experiment",
     "stall_timeout_s",
     "device_wait_s",
+    "skip_larger",
     "model_dir",
     "cache_dir",
     "keep_checkpoint",

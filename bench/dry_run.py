@@ -1,37 +1,36 @@
-"""dry_run=true: what would run, and how much memory it would take."""
+"""dry_run=true: what would run, and what it takes."""
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from bench.config import Settings, flatten
+from bench.cell_names import CellNames
+from bench.config import Settings
 from bench.frontend.load import plan
-from bench.queues.memory import Board
-from bench.results.summary import varying
-from bench.results.text import markdown_table, shown
+from bench.limits import needs
+from bench.results.text import markdown_table
+from bench.sizes import Sizes
 
 
-def describe(cells: Sequence[Settings], checked: Sequence[Any], total: int) -> str:
-    """A table of the cells; `checked` is the preflight's `Checked` of each."""
-    flat = [flatten(cell.as_mapping()) for cell in cells]
-    axes = varying(flat)
-    model = ["model"] * ("model" not in axes)
-    header = [*axes, *model, "runs on", "requests", "shared memory (MiB)", "model and buffers (MiB)"]
+def describe(cells: Sequence[Settings], sizes: Mapping[str, Sizes], total: int) -> str:
+    """A table of the cells with what each run takes at least."""
+    names = CellNames(cells)
+    model = ["model"] * ("model" not in names.axes)
+    header = [*names.axes, *model, "runs on", "requests"]
+    header += [f"{what} (MiB)" for what in ("memory", "shared memory", "/dev/shm", "device memory", "disk")]
     rows = []
-    for cell, values, found in zip(cells, flat, checked, strict=True):
-        requests = 1 + cell.warmup_iters + plan(cell).count
-        shared = Board(requests, cell.payloads, cell.payload_bytes).size
-        frames = cell.buffers if found.device != "cpu" else 0
-        own = found.parameter_bytes + frames * cell.payload_bytes
+    for cell in cells:
+        requests, found = 1 + cell.warmup_iters + plan(cell).count, sizes[cell.cell]
+        need = needs(cell, requests, found)
+        amounts = (need.memory, need.shared, need.shm, need.device, need.output)
         rows.append(
             [
-                *(shown(values.get(key)) for key in axes.values()),
+                *names.values(cell.cell).values(),
                 *[cell.model.name] * len(model),
                 found.device,
                 str(requests),
-                f"{shared / 2**20:.1f}",
-                f"{own / 2**20:.1f}",
+                *(f"{amount / 2**20:.1f}" for amount in amounts),
             ]
         )
-    return f"{total} runs of {len(cells)} cells. Memory is estimated without activations.\n\n" + markdown_table(
-        header, rows
+    return (
+        f"{total} runs of {len(cells)} cells. What a run takes at least: activations and the compiler are left out.\n\n"
+        + markdown_table(header, rows)
     )

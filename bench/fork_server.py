@@ -6,6 +6,7 @@ command, so it is ended and replaced.
 """
 
 import os
+import resource
 import signal
 import threading
 import time
@@ -25,7 +26,9 @@ _IMPORT_S = 300.0  # it answers when it has imported torch, which a cold or busy
 
 
 def context() -> ForkServerContext:
-    """The way to start processes."""
+    """The way to start processes. They may open as many files as the system allows: a tensor on a queue takes one."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     scratch.directory()  # the server is told of it when it starts
     made = get_context("forkserver")
     made.set_forkserver_preload(["bench.preload"])

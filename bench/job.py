@@ -1,6 +1,7 @@
 """The task function of Hydra: one job is one run."""
 
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from bench import hydra_glue
 from bench.config import Settings
 from bench.errors import ConfigError
 
-log = logging.getLogger(__name__)
-
+logging.raiseExceptions = False  # Hydra's log of a run lies on a disk that may be full
 hydra_glue.register()  # here, since a launcher's worker imports this module and nothing before it
 
 
@@ -46,8 +46,10 @@ def job(config: DictConfig) -> float | None:
     choices = {key: value for key, value in own.runtime.choices.items() if not key.startswith("hydra")}
     try:
         record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of_run())
-    except OSError:
+    except OSError as error:
         # A full disk, say: this run is lost, and the sweep's exit code tells; the next may have room.
-        log.exception("the run could not be recorded")
+        # Printed, since Hydra's log lies beside the record.
+        advice = "Free some space, or set output_dir to another disk"
+        print(f"bench: the run could not be recorded: {error}. {advice}", file=sys.stderr)
         return None
     return record.metrics.get("throughput") if record.verdict.status == "valid" else None

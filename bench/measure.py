@@ -12,19 +12,23 @@ from typing import Any
 
 import numpy as np
 from filelock import FileLock
-from platformdirs import user_cache_path
 
 from bench import fork_server, scratch, supervisor
+from bench.backend.checkpoints import cache_directory
 from bench.config import Settings
 from bench.errors import BenchError, RunFailed
 from bench.frontend.load import Plan, plan
 from bench.gauge import Gauge, Reading
+from bench.killed import explained
+from bench.limits import in_flight, needs, shortages
 from bench.queues.digest import DigestPlan, output_plan
 from bench.queues.memory import ANSWERED, IN_FLIGHT_NS, OUTPUT_SLOTS, Board, BoardView
 from bench.queues.shared_memory import SharedMemoryQueue
 from bench.queues.torch_queue import TorchQueue
 from bench.results.metrics import Stamps
+from bench.room import oom_kills, room
 from bench.setup import RunSetup
+from bench.sizes import Sizes
 from bench.stamps import SENT, WIDTH
 from bench.watch import Watch
 
@@ -66,22 +70,31 @@ class Outcome:
     no_samples: str | None = None
 
 
-def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
-    """Start the processes, let them work, end them, and take what they leave. Their logs go to `directory`."""
+def measure(settings: Settings, directory: Path, progress: Progress, sizes: Sizes | None = None) -> Outcome:
+    """Start the processes, let them work, end them, and take what they leave. Their logs go to `directory`.
+
+    What the run takes is compared with what there is first; `sizes` tells of the model where it has been tried.
+    """
     watch: Watch | None = None
     failure: RunFailed | None = None
-    load = plan(settings)
-    board = Board(1 + settings.warmup_iters + load.count, settings.payloads, settings.payload_bytes)
+    load, free = plan(settings), room(settings, directory)
+    requests = 1 + settings.warmup_iters + load.count
+    if missing := shortages(needs(settings, requests, sizes), free, sizes):
+        words = "; ".join(f"batch_size={settings.batch_size}: {shortage}" for shortage in missing)
+        return not_measured(settings, RunFailed(words, process="supervisor", phase="start"))
+    board = Board(requests, settings.payloads, settings.payload_bytes)
     view = board.open(present=False)
+    parts = _Parts(settings, load, board, view, in_flight(settings, sizes, free))
+    kills = oom_kills()
     try:
         with _compile_cache(settings, directory) as cache, ExitStack() as stack:
-            watch = _start(_Parts(settings, load, board, view), directory, cache, stack, progress)
+            watch = _start(parts, directory, cache, stack, progress)
             watch.run()
     except RunFailed as error:
-        failure = error
+        failure = explained(error, oom_kills() - kills, free)
     except (BenchError, OSError) as error:
         failure = RunFailed(str(error), process="supervisor", phase=watch.phase if watch else "start")
-    outcome = _collect(_Parts(settings, load, board, view), watch, failure)
+    outcome = _collect(parts, watch, failure)
     if "references" in outcome.report.get("backend", {}):
         _references.setdefault(_answers_key(settings), outcome.report["backend"]["references"])
     outcome.logs = {name: _tail(directory / f"{name}.log") for name in ("frontend", "backend", "sampler", "priming")}
@@ -91,8 +104,7 @@ def measure(settings: Settings, directory: Path, progress: Progress) -> Outcome:
 
 def not_measured(settings: Settings, failure: RunFailed) -> Outcome:
     """The outcome of a run that failed before any process was started."""
-    nothing = np.zeros((1 + settings.warmup_iters, WIDTH), dtype=np.int64)
-    return Outcome(nothing, b"", plan(settings), None, 0, {}, [], {}, failure)
+    return Outcome(np.zeros((0, WIDTH), np.int64), b"", plan(settings), None, 0, {}, [], {}, failure)
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,7 @@ class _Parts:
     load: Plan
     board: Board
     view: BoardView
+    in_flight: int  # of queue=torch
 
 
 def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progress: Progress) -> Watch:
@@ -110,7 +123,7 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
     settings, board, view = parts.settings, parts.board, parts.view
     queue: SharedMemoryQueue | TorchQueue
     if settings.queue.name == "torch":
-        queue = TorchQueue.create(fork_server.context(), settings.payload_bytes, settings.stall_timeout_s)
+        queue = TorchQueue.create(fork_server.context(), parts.in_flight, settings.stall_timeout_s)
     else:
         queue = SharedMemoryQueue.create(board)
     stack.callback(queue.close)
@@ -152,11 +165,6 @@ def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
             _prime(settings, directory, str(kept))
             primed.touch()
     yield str(kept)
-
-
-def cache_directory(settings: Settings) -> Path:
-    """Where what is worth keeping between sweeps lies."""
-    return Path(settings.cache_dir) if settings.cache_dir else user_cache_path("inference-bench")
 
 
 def _prime(settings: Settings, directory: Path, cache: str) -> None:

@@ -19,10 +19,12 @@ from bench.results.cautions import cautions
 from bench.results.checks import judge
 from bench.results.load import load_metrics, step_metrics
 from bench.results.metrics import Stamps, answered, run_metrics
+from bench.results.out_of_memory import ran_out_of_memory
 from bench.results.overlap import overlap_metrics
-from bench.results.record import Record, Verdict, write_record, write_requests
+from bench.results.record import Record, Verdict, read_records, write_record, write_requests
 from bench.results.stages import missing_percentiles, stage_metrics, stage_shares, tail_evidence
 from bench.results.timeline import write_timeline
+from bench.sizes import Sizes, read_sizes
 from bench.stamps import COMPLETED, SENT, STAMPS
 from bench.telemetry.environment import environment
 from bench.telemetry.sampler import means, write_telemetry
@@ -42,12 +44,13 @@ class Job:
 
 def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Record:
     """Measure once, when the device is free, and leave the record in `directory`; a failed one if it fails."""
+    sweep = directory if job.number is None else directory.parent
     with ExitStack() as stack:
-        claim = _claim(stack, settings, directory, progress)
+        claim = _skipped(settings, sweep) or _claim(stack, settings, directory, progress)
         started, started_at = time.perf_counter(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
         surroundings = {**environment(), "load_before_start": _LOAD_BEFORE_START}
         overhead_us = harness_overhead_us(settings)
-        outcome = _measure(settings, directory, progress, claim)
+        outcome = _measure(settings, directory, progress, claim, read_sizes(sweep, settings.cell))
     if isinstance(claim, Claim):
         surroundings["device"] = claim.as_mapping()
     measured = outcome.stamps[1 + settings.warmup_iters :]
@@ -58,8 +61,14 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
             verdict.warnings.append(f"no telemetry of the GPU and the host: {outcome.no_samples}")
         verdict.warnings.extend(cautions(settings, measured, surroundings, outcome.samples, overhead_us))
     backend.pop("references", None)
-    write_requests(directory, _requests(settings, outcome))
-    write_telemetry(directory, outcome.samples)
+    error = _error(outcome)
+    try:
+        write_requests(directory, _requests(settings, outcome))
+        write_telemetry(directory, outcome.samples)
+    except OSError as fault:  # the record itself is small and may still have room
+        reason = f"{directory}: could not be written ({fault}). Free some space, or set output_dir to another disk"
+        verdict = Verdict("failed", [reason, *verdict.reasons], [])
+        error = error or {"process": "supervisor", "phase": "record", "reason": reason}
     record = Record(
         experiment=settings.experiment,
         cell=settings.cell,
@@ -73,7 +82,7 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
         metrics=_metrics(settings, outcome, overhead_us),
         evidence=_evidence(settings, measured, outcome),
         verdict=verdict,
-        error=_error(outcome),
+        error=error,
         directory=directory,
     )
     write_record(directory, record)  # the last of what was measured: where it lies, the record is whole
@@ -82,6 +91,14 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
     except BenchError as error:  # a picture less, and no reason to lose the run
         log.warning("%s", error)
     return record
+
+
+def _skipped(settings: Settings, sweep: Path) -> RunFailed | None:
+    """Why the run need not be tried; None where it must be."""
+    if not settings.skip_larger or (smaller := ran_out_of_memory(settings, read_records(sweep)[0])) is None:
+        return None
+    reason = f"skipped: batch_size={smaller} ran out of memory (skip_larger=true)"
+    return RunFailed(reason, process="supervisor", phase="start")
 
 
 def _claim(stack: ExitStack, settings: Settings, directory: Path, progress: Progress) -> Claim | RunFailed:
@@ -94,7 +111,9 @@ def _claim(stack: ExitStack, settings: Settings, directory: Path, progress: Prog
         return RunFailed(str(error), process="supervisor", phase=WAITING)
 
 
-def _measure(settings: Settings, directory: Path, progress: Progress, claim: Claim | RunFailed) -> Outcome:
+def _measure(
+    settings: Settings, directory: Path, progress: Progress, claim: Claim | RunFailed, sizes: Sizes | None
+) -> Outcome:
     """Measure if the device could be had, and look now and then who else is at it."""
     if isinstance(claim, RunFailed):
         return not_measured(settings, claim)
@@ -103,7 +122,7 @@ def _measure(settings: Settings, directory: Path, progress: Progress, claim: Cla
         claim.look()
         progress(reading)
 
-    return measure(settings, directory, follow)
+    return measure(settings, directory, follow, sizes)
 
 
 def _verdict(settings: Settings, outcome: Outcome, backend: dict[str, Any]) -> Verdict:
@@ -169,4 +188,5 @@ def _error(outcome: Outcome) -> dict[str, Any] | None:
         "reason": str(failure),
         "traceback": failure.traceback or None,
         "log": outcome.logs.get(failure.process) or None,
+        "memory": failure.memory,
     }

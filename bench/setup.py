@@ -10,6 +10,7 @@ from bench.frontend.load import Plan
 from bench.queues.memory import Board
 from bench.queues.shared_memory import SharedMemoryQueue
 from bench.queues.torch_queue import TorchQueue
+from bench.sizes import Sizes
 
 
 @dataclass(frozen=True)
@@ -33,14 +34,7 @@ class RunSetup:
 
 @dataclass(frozen=True)
 class Checked:
-    """What the preflight found out about one cell.
+    """What the preflight found out about one cell: sizes, and its checkpoint with whether this preflight fetched it."""
 
-    Attributes:
-        device: where it will run.
-        parameter_bytes: size of the model's parameters and buffers.
-        prepared: its checkpoint, and whether this preflight fetched it.
-    """
-
-    device: str
-    parameter_bytes: int
+    sizes: Sizes
     prepared: Prepared

@@ -68,7 +68,7 @@ class Child:
             rescue.cancel()
         if kind == "error":
             reason, traceback = f"{self.name}: {content['reason']}", content["traceback"]
-            raise RunFailed(reason, process=self.name, phase=phase, traceback=traceback)
+            raise RunFailed(reason, process=self.name, phase=phase, traceback=traceback, memory=content["memory"])
         return kind, content
 
     def tell(self, *message: Any, phase: str) -> None:

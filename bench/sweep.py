@@ -1,12 +1,14 @@
 """All runs of one command: checked before the first, tabulated after each, judged after the last."""
 
 import logging
+import shlex
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bench import supervisor
 from bench.agenda import Agenda
 from bench.backend.checkpoints import Prepared, discard
 from bench.config import Settings
@@ -19,10 +21,9 @@ from bench.results.text import printable
 if TYPE_CHECKING:
     from bench.results.page.write import LivePage
     from bench.results.record import Record
+    from bench.sizes import Sizes
 
 log = logging.getLogger(__name__)
-
-_PREFLIGHT_S = 600.0  # of silence; a download reports as it goes
 
 
 class Sweep:
@@ -45,15 +46,18 @@ class Sweep:
         self._page: LivePage | None = None
 
     def begin(self) -> None:
-        """Check what needs torch, for all cells; with dry_run print them and end the command."""
-        cells, left = self.agenda.to_check, len(self.agenda.left)
-        if cells:
-            self.progress.checking(len(cells))
-        checked = self._preflight(cells) if cells else []
-        if self.agenda.settings.dry_run:
-            from bench.dry_run import describe
+        """Find every problem of every cell before the first run; with dry_run print the cells and end the command.
 
-            print(describe(cells, checked, left) if cells else f"{self.directory}: no run is missing")
+        Raises:
+            ConfigError: with a line a problem, which names the cells that have it.
+        """
+        from bench.sizes import write_sizes
+
+        cells, left = self.agenda.to_check, len(self.agenda.left)
+        sizes = self._preflight(cells, left) if cells else {}
+        if self.agenda.settings.dry_run:
+            if not cells:
+                print(f"{self.directory}: no run is missing")
             sys.exit(0)
         from bench.calibration import calibrate
 
@@ -63,6 +67,7 @@ class Sweep:
 
             self._claim()
             self._page = LivePage(self.directory)
+        write_sizes(self.directory, sizes)
         if self.agenda.settings.resume is not None:
             first_run(self.agenda.there.next_number)
             words = f"{left} of {self.total} runs are left to do" if left else "no run is missing"
@@ -88,9 +93,10 @@ class Sweep:
         seconds = time.monotonic() - self._started
         self.progress.run_finished(self.agenda.done + number, result, seconds, record)
         if not self.is_single:
-            write_tables(self.directory, expected=self.total)
-        if self._page is not None:
-            self._page.run_ended(self.total)
+            with self._disk_may_be_full():
+                write_tables(self.directory, expected=self.total)
+                if self._page is not None:
+                    self._page.run_ended(self.total)
 
     def add_run(self) -> int:
         """One run more than was asked for; returns its number within this command."""
@@ -107,14 +113,16 @@ class Sweep:
         refine(self)
         self.progress.close()
         self._remove_fetched()
-        self._write(interrupted=False)
+        with self._disk_may_be_full():
+            self._write(interrupted=False)
         records, _ = read_records(self.directory)
         if self.is_single and records:
             _print_metrics(records[0])
         good = sum(record.verdict.status == "valid" for record in records)
         if good < self.total:
             self._tell_how_to_finish("")
-        write_cumulative(self.output_dir)
+        with self._disk_may_be_full():
+            write_cumulative(self.output_dir)
         return 0 if good >= self.total else 1
 
     def broken(self, how: str) -> None:
@@ -138,18 +146,21 @@ class Sweep:
         except (BenchError, OSError) as error:
             _say(str(error))
 
-    def _preflight(self, cells: list[Settings]) -> list[Any]:
-        problems, checked = supervisor.call(
-            "preflight",
-            "bench.backend.preflight:preflight",
-            cells,
-            timeout_s=_PREFLIGHT_S,
-            on_message=self._report,
-        )
+    def _preflight(self, cells: list[Settings], left: int) -> "dict[str, Sizes]":
+        """What was found out of each cell. Raises ConfigError."""
+        from bench.preflight import preflight
+
+        self.progress.checking(len(cells))
+        checked, problems = preflight(cells, left, self.directory, self._report)
+        self._prepared = [found.prepared for found in checked.values()]
+        sizes = {cell: found.sizes for cell, found in checked.items()}
+        if self.agenda.settings.dry_run and len(sizes) == len(cells):
+            from bench.dry_run import describe
+
+            print(describe(cells, sizes, left))
         if problems:
             raise ConfigError(problems)
-        self._prepared = [found.prepared for found in checked]
-        return list(checked)
+        return sizes
 
     def _claim(self) -> None:
         """Take the sweep's directory, and write down what belongs in it."""
@@ -176,6 +187,15 @@ class Sweep:
         if settings.resume is not None:
             return f"To go on:\n    {invocation.finishing(self.directory, settings.retry or [])}"
         return f"To start again:\n    {invocation.again()}"
+
+    @contextmanager
+    def _disk_may_be_full(self) -> Iterator[None]:
+        """Go on where the tables cannot be written: the old ones stay whole, and the records make new ones."""
+        try:
+            yield
+        except OSError as error:
+            command = f"python -m bench.report {shlex.quote(str(self.directory))}"
+            _say(f"the tables could not be written: {error}. Free some space, then: {command}")
 
     def _write(self, *, interrupted: bool) -> None:
         from bench.report import show

@@ -68,6 +68,7 @@ class Command:
     arguments: tuple[str, ...]
     locks: Path | None = None  # else a place of its own, so that it waits for no other
     program: tuple[str, ...] = (sys.executable, "-m", "bench")
+    prefix: tuple[str, ...] = ()  # a command that starts it, such as one that sets limits
     variables: Mapping[str, str] = field(default_factory=dict)
     mark: str = field(default_factory=lambda: secrets.token_hex(8))
 
@@ -76,7 +77,7 @@ class Command:
         self._out, self._err = self.cwd / "stdout", self.cwd / "stderr"
         with self._out.open("w") as out, self._err.open("w") as err:
             self.process = subprocess.Popen(
-                [*self.program, *self.arguments],
+                [*self.prefix, *self.program, *self.arguments],
                 cwd=self.cwd,
                 env=environment(
                     **{_MARK: self.mark, "BENCH_LOCK_DIR": str(self.locks or self.cwd / "locks")}, **self.variables

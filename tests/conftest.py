@@ -36,12 +36,19 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 def start(tmp_path_factory: pytest.TempPathFactory, small: tuple[str, ...]) -> Start:
     """Start the command with small overrides and the given ones; another directory each time, or `cwd`.
 
-    `variables` are of its environment.
+    `prefix` is a command that starts it, `variables` are of its environment.
     """
 
-    def start(*overrides: str, cwd: Path | None = None, locks: Path | None = None, **variables: str) -> Command:
+    def start(
+        *overrides: str,
+        cwd: Path | None = None,
+        locks: Path | None = None,
+        prefix: tuple[str, ...] = (),
+        **variables: str,
+    ) -> Command:
         given = {override.split("=")[0] for override in overrides}
         kept = [override for override in small if override.split("=")[0] not in given]
-        return Command(cwd or tmp_path_factory.mktemp("command"), (*kept, *overrides), locks, variables=variables)
+        where = cwd or tmp_path_factory.mktemp("command")
+        return Command(where, (*kept, *overrides), locks, prefix=prefix, variables=variables)
 
     return start

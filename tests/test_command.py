@@ -133,7 +133,7 @@ def models(start: Start) -> str:
         "model._target_=math.pi: is a float, not a class",
         "model._target_=toys.CannotBeMade: ",
         "cannot be made",
-        "its forward pass fails on an input of shape (1, 4, 16, 16)",
+        "its forward pass fails on an input of shape (2, 4, 16, 16)",
     ],
 )
 def test_every_model_that_cannot_run_is_named_before_any_run(models: str, words: str) -> None:

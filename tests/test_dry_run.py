@@ -1,15 +1,15 @@
 """What a dry run prints of cells that differ in every way of naming them."""
 
-from types import SimpleNamespace
-
 from bench.dry_run import describe
 from bench.job import compose
+from bench.sizes import Sizes
 
-FOUND = SimpleNamespace(device="cpu", parameter_bytes=2**20)  # as preflight tells it
+FOUND = Sizes("cpu", 2**20, 4000, None)  # as the preflight tells it
 
 
 def table(*cells: list[str]) -> list[list[str]]:
-    text = describe([compose(*overrides) for overrides in cells], [FOUND] * len(cells), len(cells))
+    settings = [compose(*overrides) for overrides in cells]
+    text = describe(settings, {cell.cell: FOUND for cell in settings}, len(cells))
     return [[cell.strip() for cell in line[1:-1].split("|")] for line in text.splitlines() if line.startswith("|")]
 
 

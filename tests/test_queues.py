@@ -8,7 +8,6 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import sleep
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +27,7 @@ from bench.stamps import COMPLETED, WIDTH
 TIMEOUT_S = 30.0
 SHAPE = (2, 3, 4)  # of a payload; the answer is twice its flattened rows
 PAYLOADS = 3
+IN_FLIGHT = 64  # of the torch queue
 BOTH = pytest.mark.parametrize("name", ["shared_memory", "torch"])
 
 Ends = tuple[Client, Server]
@@ -46,7 +46,7 @@ def answer(payload: torch.Tensor) -> torch.Tensor:
 def make_queue(name: str, board: Board, timeout_s: float = TIMEOUT_S) -> SharedMemoryQueue | TorchQueue:
     """A queue as the supervisor makes it."""
     if name == "torch":
-        return TorchQueue.create(multiprocessing.get_context("spawn"), board.payload_bytes, timeout_s)
+        return TorchQueue.create(multiprocessing.get_context("spawn"), IN_FLIGHT, timeout_s)
     return SharedMemoryQueue.create(board)
 
 
@@ -352,22 +352,6 @@ def test_torch_queue_bounds_what_is_in_flight() -> None:
         bench.serve_one()
         receive_all(bench.client, 1)
         bench.send(2)
-
-
-@pytest.mark.parametrize(("free", "in_flight"), [(4, 2), (40, 20), (10_000, 256)])
-def test_torch_queue_takes_half_of_what_is_free(monkeypatch: pytest.MonkeyPatch, free: int, in_flight: int) -> None:
-    """Requests in flight follow from the free shared memory, up to a bound on descriptors."""
-    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=free, f_frsize=2**20))
-    queue = TorchQueue.create(multiprocessing.get_context("spawn"), 2**20, 1.0)
-    queue.close()
-    assert queue.in_flight == in_flight
-
-
-def test_torch_queue_says_when_dev_shm_is_too_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Too little /dev/shm is refused before the start, with what is needed, what is free and what to do."""
-    monkeypatch.setattr(os, "statvfs", lambda _path: SimpleNamespace(f_bavail=64, f_frsize=2**20))
-    with pytest.raises(BenchError, match=r"needs 384 MiB of /dev/shm.*64 MiB are free.*queue=shared_memory"):
-        TorchQueue.create(multiprocessing.get_context("spawn"), 96 * 2**20, 1.0)
 
 
 def test_torch_queue_leaks_no_descriptors() -> None:

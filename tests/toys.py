@@ -11,6 +11,7 @@ import struct
 import subprocess
 import threading
 import time
+from contextlib import suppress
 from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from queue import SimpleQueue
@@ -438,3 +439,77 @@ def half_a_message(_: object, link: Link) -> None:
     """A child's body that is stopped in the middle of what it says."""
     os.write(link.connection.fileno(), struct.pack("!i", 1000) + b"half")
     os.kill(os.getpid(), signal.SIGSTOP)
+
+
+class OutOfMemory(Net):
+    """Finds no memory on its device for more than so many samples, as torch says it."""
+
+    def __init__(self, most: int = 4) -> None:
+        super().__init__()
+        self.most = most
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) > self.most and in_backend():
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total …")
+        return super().forward(x)
+
+
+class OutOfMemoryInThread(Faulty):
+    """Finds no memory in a compute thread in the middle of the window."""
+
+    def fault(self, _x: Tensor) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total …")
+
+
+class Greedy(Net):
+    """Asks the host for 64 MiB a sample, and uses them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[Tensor] = []
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend():
+            self.kept.append(torch.ones(len(x), 2**24))
+        return super().forward(x)
+
+
+class AsksForTooMuch(Net):
+    """Asks the host for 1 PiB a sample, which no machine has."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend():
+            torch.empty(len(x), 2**50, dtype=torch.uint8)
+        return super().forward(x)
+
+
+class FillsDisk(Net):
+    """Takes what is left of the disk that `directory` is on, in the first run of 4 samples."""
+
+    def __init__(self, directory: str) -> None:
+        super().__init__()
+        self.directory = Path(directory)
+
+    def forward(self, x: Tensor) -> Tensor:
+        once = Path("filled")
+        if in_backend() and len(x) == 4 and not once.exists():
+            once.touch()
+            with suppress(OSError), (self.directory / "filler").open("wb", buffering=0) as file:
+                while file.write(bytes(4096)):
+                    pass
+        return super().forward(x)
+
+
+class TakesTwo(Net):
+    """Takes whole payloads of two samples only."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x.view(2, 3, 16, 16))
+
+
+class DiesWhenTried(Net):
+    """Ends the process that tries it, as a library with a bug may."""
+
+    def forward(self, x: Tensor) -> Tensor:  # noqa: ARG002 - as the others have it
+        os.kill(os.getpid(), signal.SIGKILL)
+        raise AssertionError("still there")

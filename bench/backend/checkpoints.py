@@ -113,7 +113,7 @@ def _random_path(settings: Settings) -> Path:
     recipe = [RECIPE, version("torchvision"), model.name, model.args, seed]
     digest = hashlib.sha256(json.dumps(recipe, sort_keys=True, default=str).encode()).hexdigest()[:12]
     name = re.sub(r"[^\w.-]", "_", model.name)[:80]
-    return _cache_dir(settings) / f"{name}-seed{seed}-{digest}.pth"
+    return cache_directory(settings) / f"{name}-seed{seed}-{digest}.pth"
 
 
 def _random(settings: Settings, path: Path) -> None:
@@ -211,7 +211,8 @@ def _fault(path: Path, name: str | None = None) -> str | None:
     return diagnose(path)
 
 
-def _cache_dir(settings: Settings) -> Path:
+def cache_directory(settings: Settings) -> Path:
+    """Where what is worth keeping between sweeps lies."""
     chosen = settings.cache_dir
     return (Path(chosen) if chosen else platformdirs.user_cache_path("inference-bench")).expanduser().absolute()
 
@@ -220,7 +221,7 @@ def _cache_dir(settings: Settings) -> Path:
 def _locked(path: Path, settings: Settings) -> Iterator[None]:
     """Keep other processes from making `path` too, by a lock in our cache, not beside the user's files."""
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    lock = _cache_dir(settings) / "locks" / f"{name}.lock"
+    lock = cache_directory(settings) / "locks" / f"{name}.lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
         held = filelock.FileLock(lock, timeout=_LIMIT_S + 60)

@@ -65,8 +65,9 @@ def pin(memory: torch.Tensor) -> None:
     status = runtime.cudaHostRegister(memory.data_ptr(), size, 0)
     if int(status) != 0:
         raise BenchError(
-            f"cudaHostRegister of {size / 2**20:.0f} MiB failed with {status}. "
-            "Raise the locked-memory limit (ulimit -l unlimited), lower payloads, or set queue=torch"
+            # Not of RLIMIT_MEMLOCK: the driver pins pages itself and does not ask for it.
+            f"cudaHostRegister of {size / 2**20:.0f} MiB of host memory failed with {status}. "
+            "Lower payloads or batch_size, or set queue=torch"
         )
 
 

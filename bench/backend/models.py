@@ -89,6 +89,17 @@ def build(settings: Settings, device: torch.device, checkpoint: Path | None) -> 
     return module, timings
 
 
+def check_answer(settings: Settings, answer: Any) -> None:
+    """Find out whether a model answers with what can be sent. Raises BenchError."""
+    if not isinstance(answer, Tensor):
+        raise BenchError(
+            f"model.name={settings.model.name}: answers with {type(answer).__name__}, not with a tensor. "
+            "Wrap it in a module whose forward returns the one tensor that a client gets"
+        )
+    if answer.is_complex():
+        raise BenchError(f"model.name={settings.model.name}: answers with complex numbers. Use torch.view_as_real")
+
+
 def check(model: Model) -> None:
     """Find out, without memory for weights, whether `model` can be built.
 

@@ -8,24 +8,23 @@ from typing import Any
 import torch
 
 from bench.backend import device as devices
+from bench.backend import out_of_memory
 from bench.backend.checkpoints import locate
 from bench.backend.engine import Engine
 from bench.backend.layouts import LAYOUTS, Layout
-from bench.backend.models import build
+from bench.backend.models import build, check_answer
 from bench.backend.references import references
 from bench.child import Link
 from bench.clock import MARK
-from bench.errors import BenchError
 from bench.payloads import pool_of
 from bench.queues.base import BEGIN, END, Server
 from bench.queues.digest import output_plan
+from bench.queues.shared_memory import output_slots
 from bench.setup import RunSetup
 from bench.stamps import RECEIVED, REPLIED, WIDTH
 
 _SMALL_BYTES = 65_536  # an answer that is copied within some ten microseconds
 _READ_S = 1.0  # how long one read waits before it is asked again
-_SLOT_BYTES = 64 * 2**20  # output slots beyond what is needed take no more than this
-_MOST_SLOTS = 1024
 _MARKS = 5  # the first is late by what it costs to make the first, another may be late by chance
 
 
@@ -34,9 +33,14 @@ def serve(setup: RunSetup, link: Link) -> None:
     devices.use_compile_cache(setup.compile_cache)
     backend = Backend(setup, link)
     link.send("ready", devices.uuid(backend.device))
-    backend.run()
-    link.send("phase", "check")
-    link.send("done", backend.attest())
+    try:
+        backend.run()
+        link.send("phase", "check")
+        link.send("done", backend.attest())
+    except Exception as error:
+        if (explained := backend.explained(error)) is not error:
+            raise explained from error
+        raise
     backend.server.close()
 
 
@@ -56,13 +60,21 @@ class Backend:
         self.metrics: dict[str, float] = {}
         self.compiled_before_window = 0
         self.profiler: Any = None
-        self.model: torch.nn.Module
+        self.model: torch.nn.Module  # once it is loaded
         self.output: torch.Tensor  # one answer, for its shape and type
         self.layout: Layout | None = None
 
     def thread_state(self) -> AbstractContextManager[None]:
         """See `device.thread_state`."""
         return devices.thread_state(self.device, self.threads)
+
+    def explained(self, error: BaseException) -> BaseException:
+        """`error`, or what it says of memory that ran out."""
+        return out_of_memory.explained(error, self.settings, self.device, getattr(self, "model", None))
+
+    def _failed(self, error: BaseException) -> None:
+        """Tell what a thread of the layout raised."""
+        self.link.fail(self.explained(error))
 
     def run(self) -> None:
         """Read until END. The first request sets everything up; BEGIN opens the measured window."""
@@ -100,25 +112,14 @@ class Backend:
             self.model.compile(mode=self.settings.compile_mode)
             self.metrics["m_compile_time"] = time.perf_counter() - started
         output = self.model(host.to(self.device))
-        if not isinstance(output, torch.Tensor):
-            raise BenchError(
-                f"model {self.settings.model.name} answers with {type(output).__name__}, not with a tensor. "
-                "Wrap it in a module whose forward returns the one tensor that a client gets"
-            )
-        if output.is_complex():
-            raise BenchError(f"model {self.settings.model.name} answers with complex numbers. Use torch.view_as_real")
+        check_answer(self.settings, output)
         self.output = output.contiguous().clone()
-        self.server.allocate(self.output, self._slots())
+        size = output.numel() * output.element_size()
+        self.server.allocate(self.output, output_slots(self.settings, size))
         buffer = self.server.reserve()
         buffer.tensor.copy_(output)
         stamps[row + REPLIED] = time.perf_counter_ns()
         self.server.respond(index, buffer)
-
-    def _slots(self) -> int:
-        """Output slots: two a buffer in flight, and more where they are small, since the client frees in chunks."""
-        size = max(1, self.output.numel() * self.output.element_size())
-        needed = 2 * self.settings.compute_threads * self.settings.stream_layout.buffers_per_worker
-        return max(needed, min(_MOST_SLOTS, _SLOT_BYTES // size))
 
     def _start_layout(self, host: Any) -> Layout:
         """Pin what is shared, make the layout's buffers, prime its threads; the first answer has left."""
@@ -140,7 +141,7 @@ class Backend:
             pins=cuda and not shared,
             gathers=not cuda and self.output.numel() * self.output.element_size() <= _SMALL_BYTES,
             thread_state=self.thread_state,
-            failed=self.link.fail,
+            failed=self._failed,
             timeout_s=settings.stall_timeout_s,
         )
         layout = LAYOUTS[settings.stream_layout.name](engine, settings.stream_layout.buffers_per_worker)

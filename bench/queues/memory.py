@@ -82,6 +82,32 @@ class Memory(Descriptor):
         return mmap.mmap(self.fd, size, flags=mmap.MAP_SHARED | (mmap.MAP_POPULATE if present else 0))
 
 
+def board_size(rows: int, payloads: int, payload_bytes: int) -> int:
+    """Bytes of a `Board`."""
+    return _layout(rows, payloads, payload_bytes)["end"]
+
+
+def _layout(rows: int, payloads: int, payload_bytes: int) -> dict[str, int]:
+    """Offset in bytes of each part."""
+    entries = (rows + CONTROL_MESSAGES) * _WORD
+    sizes = {
+        "control": CONTROL_WORDS * _WORD,
+        "requests": entries,  # index of the request, or a control message
+        "response_indexes": entries,
+        "response_slots": entries,
+        "stamps": rows * WIDTH * _WORD,
+        "digests": rows * DIGEST_BYTES,
+    }
+    offsets, position = {}, 0
+    for name, size in sizes.items():
+        offsets[name] = position
+        position += size
+    offsets["payloads"] = -(-position // _PAGE) * _PAGE
+    stride = -(-payload_bytes // _PAGE) * _PAGE
+    offsets["end"] = offsets["payloads"] + stride * payloads
+    return offsets
+
+
 class Board:
     """The shared block of one run: control words, the two message rings, stamps, digests, payloads.
 
@@ -93,28 +119,8 @@ class Board:
         self.rows = rows
         self.payloads = payloads
         self.payload_bytes = payload_bytes
-        self.size = self._layout()["end"]
+        self.size = board_size(rows, payloads, payload_bytes)
         self.memory = Memory(self.size)
-
-    def _layout(self) -> dict[str, int]:
-        """Offset in bytes of each part."""
-        entries = (self.rows + CONTROL_MESSAGES) * _WORD
-        sizes = {
-            "control": CONTROL_WORDS * _WORD,
-            "requests": entries,  # index of the request, or a control message
-            "response_indexes": entries,
-            "response_slots": entries,
-            "stamps": self.rows * WIDTH * _WORD,
-            "digests": self.rows * DIGEST_BYTES,
-        }
-        offsets, position = {}, 0
-        for name, size in sizes.items():
-            offsets[name] = position
-            position += size
-        offsets["payloads"] = -(-position // _PAGE) * _PAGE
-        stride = -(-self.payload_bytes // _PAGE) * _PAGE
-        offsets["end"] = offsets["payloads"] + stride * self.payloads
-        return offsets
 
     def open(self, *, present: bool = True) -> "BoardView":
         """Map it into this process; see `Memory.map` for `present`."""
@@ -125,7 +131,7 @@ class BoardView:
     """A `Board` as this process sees it: memoryviews of int64 ('q') and of bytes ('B')."""
 
     def __init__(self, board: Board, present: bool) -> None:
-        offsets = board._layout()
+        offsets = _layout(board.rows, board.payloads, board.payload_bytes)
         self._map = board.memory.map(present=present)
         whole = memoryview(self._map)
         entries = (board.rows + CONTROL_MESSAGES) * _WORD

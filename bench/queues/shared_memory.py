@@ -15,6 +15,7 @@ from threading import Lock
 from time import perf_counter_ns as now
 from typing import TYPE_CHECKING
 
+from bench.config import Settings
 from bench.errors import BenchError
 from bench.queues.base import Buffer
 from bench.queues.digest import DigestBook, announce_outputs, output_plan
@@ -25,7 +26,15 @@ if TYPE_CHECKING:
     import torch
 
 _TOGETHER = 16  # answers that one system call announces at most
+_SLOT_BYTES = 64 * 2**20  # output slots beyond what is needed take no more than this
+_MOST_SLOTS = 1024
 _CHUNK = 256  # messages taken at once, so that a backlog needs no memory of the process that reads it
+
+
+def output_slots(settings: Settings, output_bytes: int) -> int:
+    """Output slots: two a buffer in flight, and more where they are small, since the client frees in chunks."""
+    needed = 2 * settings.compute_threads * settings.stream_layout.buffers_per_worker
+    return max(needed, min(_MOST_SLOTS, _SLOT_BYTES // max(1, output_bytes)))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ bounded by bytes: on a full /dev/shm the queue's own thread would lose the item 
 
 import os
 import queue
-import resource
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -24,9 +23,6 @@ from bench.stamps import COMPLETED, WIDTH
 if TYPE_CHECKING:
     import torch
 
-_MOST_BYTES = 2 * 2**30
-_MOST_REQUESTS = 256  # a descriptor each, in both processes
-
 
 @dataclass(frozen=True)
 class TorchQueue:
@@ -38,17 +34,8 @@ class TorchQueue:
     timeout_s: float
 
     @classmethod
-    def create(cls, context: BaseContext, payload_bytes: int, timeout_s: float) -> "TorchQueue":
-        """Two queues. Raises BenchError where /dev/shm has no room for two requests."""
-        free = _free_shm()
-        room = min(_MOST_BYTES, free // 2) // payload_bytes
-        if room < 2 and free < 4 * payload_bytes:
-            raise BenchError(
-                f"queue=torch needs {4 * payload_bytes / 2**20:.0f} MiB of /dev/shm for two requests in flight, "
-                f"{free / 2**20:.0f} MiB are free. Give it more (docker run --shm-size=…), "
-                "lower batch_size, or set queue=shared_memory"
-            )
-        in_flight = max(2, min(_MOST_REQUESTS, room))
+    def create(cls, context: BaseContext, in_flight: int, timeout_s: float) -> "TorchQueue":
+        """Two queues; for `in_flight` see `bench.limits`."""
         return cls(context.Queue(), context.Queue(), in_flight, timeout_s)
 
     def client(self, view: BoardView, pool: "list[torch.Tensor]") -> "TorchClient":
@@ -72,12 +59,10 @@ def _free_shm() -> int:
 
 
 def _prepare_process(ends: TorchQueue) -> None:
-    """Register how tensors travel, which no child inherits, and allow as many descriptors as the system does."""
+    """Register how tensors travel, which no child inherits, and what becomes of one that cannot."""
     import torch.multiprocessing
 
     torch.multiprocessing.set_sharing_strategy("file_descriptor")  # type: ignore[no-untyped-call]  # torch
-    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     for end in (ends.requests, ends.responses):
         end._on_queue_feeder_error = _feeder_failed
 

@@ -86,8 +86,8 @@ def usable_cores(root: Path = _ROOT) -> int:
 
 def cpu_quota(root: Path = _ROOT) -> float | None:
     """CPUs' worth of time that the control group, or one above it, allows; None without a limit."""
-    pairs = [_read(directory / "cpu.max").split() for directory in _cgroups(root, "")]
-    for directory in _cgroups(root, "cpu"):
+    pairs = [_read(directory / "cpu.max").split() for directory in control_groups(root, "")]
+    for directory in control_groups(root, "cpu"):
         pairs.append([_read(directory / f"cpu.cfs_{name}_us") for name in ("quota", "period")])
     # Without a limit the quota reads "max" in version 2 and "-1" in version 1.
     limits = [int(p[0]) / int(p[1]) for p in pairs if len(p) == 2 and all(map(str.isdigit, p))]
@@ -98,24 +98,25 @@ def memory(root: Path = _ROOT) -> dict[str, int]:
     """`total_bytes` and `available_bytes` of the machine, or of the tightest control group around us."""
     machine = psutil.virtual_memory()
     total, available = machine.total, machine.available
-    for controller, limit_name, usage_name, cache_name in (
-        ("", "memory.max", "memory.current", "inactive_file"),
-        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
+    for controller, limit_name, usage_name, prefix in (
+        ("", "memory.max", "memory.current", ""),
+        ("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
     ):
-        for directory in _cgroups(root, controller):
+        for directory in control_groups(root, controller):
             limit = _read(directory / limit_name)
             # Version 1 writes "no limit" as a number larger than any machine.
             if not limit.isdigit() or int(limit) > machine.total:
                 continue
             stat = dict(line.split(" ", 1) for line in _read(directory / "memory.stat").splitlines())
             # Cached files are given up when memory is wanted.
-            used = int(_read(directory / usage_name) or 0) - int(stat.get(cache_name, 0))
+            cached = sum(int(stat.get(f"{prefix}{state}_file", 0)) for state in ("inactive", "active"))
+            used = int(_read(directory / usage_name) or 0) - cached
             total = min(total, int(limit))
             available = min(available, max(0, int(limit) - used))
     return {"total_bytes": total, "available_bytes": available}
 
 
-def _cgroups(root: Path, controller: str) -> Iterator[Path]:
+def control_groups(root: Path, controller: str) -> Iterator[Path]:
     """Directories of our control group and those above it; `controller` is "" for version 2.
 
     In a container the path in /proc may be the host's and not be there: what is above it then is.
