@@ -77,7 +77,6 @@ class Gauge:
         return None
 
     def _latency(self, first: int, answered: int) -> float | None:
-        answered = min(answered, len(self._stamps) // WIDTH)  # the control messages' answers are counted, too
         times = [
             self._stamps[row + COMPLETED] - self._stamps[row + INTENDED]
             for row in range(max(first, answered - _LOOKED_AT) * WIDTH, answered * WIDTH, WIDTH)

@@ -1,5 +1,6 @@
 """The same runs on a real CUDA device. `scripts/gpu_check` runs these; elsewhere they are skipped."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from bench.config import Device, Settings
 from bench.device_claim import identify
 from bench.job import compose
 from bench.measure import measure, no_progress
+from bench.preflight import preflight
 from bench.results.checks import judge
 from bench.results.overlap import overlap_metrics
 from bench.run import Job, run
@@ -81,6 +83,35 @@ def test_pipelined_copies_overlap_with_computing(tmp_path: Path) -> None:
     backend = outcome.report["backend"]
     assert judge(wanted, outcome.stamps, backend, outcome.digests, outcome.kept).status == "valid"
     assert overlap_metrics(outcome.stamps[4:])["copy_overlap"] > 0
+
+
+def test_preflight_tries_the_model_on_the_device(tmp_path: Path) -> None:
+    """Nothing stands against it, and the answer's size and what the device has free are known."""
+    checked, problems = preflight([wanted := settings(tmp_path)], 1, tmp_path, lambda _kind, _content: None)
+    assert problems == []
+    sizes = checked[wanted.cell].sizes
+    assert (sizes.device, sizes.output_bytes) == ("cuda:0", 4 * 1000 * 4)
+    assert sizes.device_bytes is not None
+    assert 0 < sizes.device_bytes <= torch.cuda.get_device_properties(0).total_memory
+
+
+def test_out_of_memory_tells_what_would_fit_and_that_fits(tmp_path: Path) -> None:
+    """A GiB a sample, more of them than there is memory: figures in the record, and 0.9 of the estimate works."""
+    model = ["model=custom", "model._target_=toys.TakesDeviceMemory", "model.input_shape=[3,16,16]"]
+    few = [*model, "stream_layout=serial", "num_iters=5", "warmup_iters=0"]
+    (tmp_path / "large").mkdir()
+    (tmp_path / "small").mkdir()
+    large = compose("device=cuda", "compile=false", f"cache_dir={tmp_path}/cache", *few, "batch_size=4096")
+    failed = run(large, tmp_path / "large", Job(None, {}), no_progress)
+    assert failed.error is not None
+    memory = failed.error["memory"]
+    assert (memory["of"], memory["tried_bytes"]) == ("cuda:0", 2**42)
+    assert 0 < memory["allocated_bytes"] <= memory["peak_allocated_bytes"] <= memory["total_bytes"]
+    fitting = memory["batch_size_that_fits"]
+    assert 0 < fitting < 4096
+    assert f"at most batch_size={fitting} fits" in failed.reasons[0]
+    small = dataclasses.replace(large, batch_size=max(1, int(0.9 * fitting)))
+    assert run(small, tmp_path / "small", Job(None, {}), no_progress).verdict.status == "valid"
 
 
 def test_a_device_is_known_by_its_uuid_whatever_its_index(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,11 +108,3 @@ def test_where_time_ends_the_load_the_number_of_requests_is_not_known(settings: 
     run.answer(40)
     reading = run.read("measuring")
     assert (reading.done, reading.total) == (37, 0)
-
-
-def test_answers_to_control_messages_are_no_requests(settings: Settings) -> None:
-    """They are counted with the others, so more answers than requests may be told of."""
-    run = Run(settings, 4)
-    run.answer(len(run.stamps))
-    run.answered += 2
-    assert run.read("measuring").latency_s == 0.5

@@ -461,6 +461,15 @@ class OutOfMemoryInThread(Faulty):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total …")
 
 
+class TakesDeviceMemory(Net):
+    """Takes 1 GiB a sample of the device's memory for the time of a forward pass."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.is_cuda:
+            torch.empty(len(x), 2**30, dtype=torch.uint8, device=x.device)
+        return super().forward(x)
+
+
 class Greedy(Net):
     """Asks the host for 64 MiB a sample, and uses them."""
 
