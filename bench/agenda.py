@@ -107,7 +107,7 @@ class Agenda:
     @property
     def to_check(self) -> list[Settings]:
         """The cells of which a run will be done."""
-        if self.settings.precision.relative_ci is not None and not self.is_single:
+        if self.there.again or (self.settings.precision.relative_ci is not None and not self.is_single):
             return self.cells  # any of them may be repeated
         return cells_of(self.left)
 

@@ -36,16 +36,18 @@ class Standing:
 
     Attributes:
         done: how many runs of each fingerprint are not to be run again.
-        extra: records beyond what was asked for, which `precision` made.
+        extra: records beyond what was asked for, which `precision` made, and which are not to be run again.
+        again: those of them that are.
         next_number: of the first directory that is free.
     """
 
     done: Counter[str]
     extra: int
+    again: list[Record]
     next_number: int
 
 
-NOTHING = Standing(Counter(), 0, 0)
+NOTHING = Standing(Counter(), 0, [], 0)
 
 
 def standing(directory: Path, runs: Sequence[AskedRun]) -> Standing:
@@ -68,7 +70,8 @@ def standing(directory: Path, runs: Sequence[AskedRun]) -> Standing:
         raise ConfigError([f"resume={settings.resume}: cannot go on with {directory}", *problems])
     again = settings.retry or ()
     done = Counter(record.fingerprint for record in asked if record.verdict.status not in again)
-    return Standing(done, len(extra), next_number(directory))
+    tried = [record for record in extra if record.verdict.status in again]
+    return Standing(done, len(extra) - len(tried), tried, next_number(directory))
 
 
 def next_number(directory: Path) -> int:

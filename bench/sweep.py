@@ -53,7 +53,8 @@ class Sweep:
         """
         from bench.sizes import write_sizes
 
-        cells, left = self.agenda.to_check, len(self.agenda.left)
+        cells, again = self.agenda.to_check, len(self.agenda.there.again)
+        left = len(self.agenda.left) + again
         sizes = self._preflight(cells, left) if cells else {}
         if self.agenda.settings.dry_run:
             if not cells:
@@ -70,7 +71,7 @@ class Sweep:
         write_sizes(self.directory, sizes)
         if self.agenda.settings.resume is not None:
             first_run(self.agenda.there.next_number)
-            words = f"{left} of {self.total} runs are left to do" if left else "no run is missing"
+            words = f"{left} of {self.total + again} runs are left to do" if left else "no run is missing"
             _say(f"{self.directory}: {words}")
         self._begun = True
 

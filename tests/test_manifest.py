@@ -120,6 +120,10 @@ def test_repeats_that_precision_added_belong(tmp_path: Path) -> None:
     write_sweep(tmp_path, *(record(1, k, changes=refining) for k in range(4)))
     found = resume.standing(tmp_path, asked(1))
     assert (found.done.total(), found.extra) == (2, 2)
+    bad = record(1, 4, changes=refining, status="failed", reasons=["x"], directory=tmp_path / "4")
+    write_sweep(tmp_path / "bad", *(record(1, k, changes=refining) for k in range(3)), bad)
+    found = resume.standing(tmp_path / "bad", asked(1, retry=["failed"]))
+    assert (found.done.total(), found.extra, [one.fingerprint for one in found.again]) == (2, 1, [bad.fingerprint])
     write_sweep(tmp_path / "other", *(record(1, k) for k in range(4)))
     with pytest.raises(ConfigError, match="repeat=3: 1 more in the sweep than in this command"):
         resume.standing(tmp_path / "other", asked(1))
