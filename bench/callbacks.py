@@ -12,7 +12,7 @@ from hydra.experimental.callback import Callback
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from bench import signals
+from bench import launcher, signals
 from bench.agenda import Agenda
 from bench.errors import BenchError
 from bench.sweep import Sweep
@@ -52,7 +52,11 @@ class BenchCallback(Callback):
     @_strict
     def on_multirun_start(self, config: DictConfig, **_: Any) -> None:
         """A sweep: check all its cells before the first run."""
+        if launcher.has_workers(config):
+            launcher.announce()
         _begin(Agenda.multiple(config))
+        if launcher.has_workers(config) and _current is not None:
+            _current.follow()
 
     @_strict
     def on_job_start(self, config: DictConfig, **_: Any) -> None:

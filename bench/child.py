@@ -19,7 +19,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from bench import scratch
+from bench import launcher, scratch
 from bench.errors import BenchError, OutOfMemory
 
 
@@ -76,6 +76,7 @@ def start(body: str, setup: Any, connection: "Connection[Any, Any]", log: Path |
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with_supervisor()
     os.environ["TMPDIR"] = tempfile.tempdir = scratch.of_supervisor()  # for the compiler's processes, too
+    launcher.forget()
     if log is not None:
         _log_to(log)
     link = Link(connection)

@@ -11,12 +11,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from bench import hydra_glue
+from bench import hydra_glue, launcher
 from bench.config import Settings
 from bench.errors import ConfigError
 
 logging.raiseExceptions = False  # Hydra's log of a run lies on a disk that may be full
-hydra_glue.register()  # here, since a launcher's worker imports this module and nothing before it
+# Here, since a launcher's worker imports this module and nothing before it.
+hydra_glue.register()
+launcher.adopt()
 
 
 def settings_of(config: DictConfig) -> Settings:

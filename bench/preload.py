@@ -10,9 +10,10 @@ import bench.backend.preflight
 import bench.backend.server
 import bench.frontend.client
 import bench.telemetry.sampler  # noqa: F401
-from bench import scratch
+from bench import launcher, scratch
 
-atexit.register(scratch.remove)  # its children end without this
+atexit.register(scratch.remove)  # its children end without these
+atexit.register(launcher.end_orphans)
 
 # So that a full collection in a child, maybe in its measured window, need not walk all that torch has made:
 # 340,000 objects with torch 2.14, 0.15 s.

@@ -40,7 +40,7 @@ class Progress:
         self._remaining = Remaining(total_runs - done_before)
         self._label = self._last = ""
         self._common: set[str] = set()  # words of all labels
-        self._number = 0
+        self._number = self._followed = 0
         self._reading = Reading("start")
         self._terminal = Terminal(self._stream) if self._stream and redraws(self._stream) else None
         self._so_far: SoFar | None = None
@@ -95,6 +95,16 @@ class Progress:
         self._line(f"run {number} of {self._total_runs}: {self._label}: {result_line} ({times})")
         if self._terminal and record is not None:
             self._tabulate(record)
+
+    def run_followed(self, number: int, label: str, result_line: str, seconds: float) -> None:
+        """Run `number`, which took place in another process, has ended after `seconds`."""
+        self._followed += 1
+        used, runs = self._clock() - self._began, self._total_runs - self._done_before
+        # Several may run at a time, so that their own lengths tell nothing.
+        left_s = used / self._followed * (runs - self._followed)
+        times = f"{duration(used)} used" + (f", about {duration(left_s)} left" if left_s > 0 else "")
+        short = " ".join(word for word in label.split(" ") if word not in self._common) or label
+        self._line(f"run {number} of {self._total_runs}: {short}: {result_line} ({duration(seconds)}; {times})")
 
     def close(self) -> None:
         """Leave the terminal as it was. May be called again."""

@@ -1,7 +1,6 @@
 """One run: from settings to a record on disk. The only module that knows the run's directory."""
 
 import logging
-import os
 import time
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -14,6 +13,7 @@ from bench.config import Settings
 from bench.device_claim import WAITING, Claim, claimed
 from bench.errors import BenchError, RunFailed
 from bench.gauge import Reading
+from bench.launcher import load_before_start
 from bench.measure import Outcome, Progress, measure, not_measured
 from bench.results.cautions import cautions
 from bench.results.checks import judge
@@ -31,8 +31,6 @@ from bench.telemetry.sampler import means, write_telemetry
 
 log = logging.getLogger(__name__)
 
-_LOAD_BEFORE_START = os.getloadavg()[0]  # of the first run of this process; later it is our own
-
 
 @dataclass(frozen=True)
 class Job:
@@ -48,7 +46,7 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
     with ExitStack() as stack:
         claim = _skipped(settings, sweep) or _claim(stack, settings, directory, progress)
         started, started_at = time.perf_counter(), datetime.now(timezone.utc).isoformat(timespec="microseconds")
-        surroundings = {**environment(), "load_before_start": _LOAD_BEFORE_START}
+        surroundings = {**environment(), "load_before_start": load_before_start()}
         overhead_us = harness_overhead_us(settings)
         outcome = _measure(settings, directory, progress, claim, read_sizes(sweep, settings.cell))
     if isinstance(claim, Claim):

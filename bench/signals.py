@@ -2,11 +2,12 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_at_first: list[Callable[[], None]] = []  # what is done before the first signal is raised
 _stopping: int | None = None  # the exit code that a signal asked for
 
 
@@ -23,6 +24,11 @@ def install() -> None:
     for number in _SIGNALS:
         if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
             signal.signal(number, _arrived)
+
+
+def at_first(action: Callable[[], None]) -> None:
+    """Do this before the first signal is raised."""
+    _at_first.append(action)
 
 
 def check() -> None:
@@ -53,4 +59,6 @@ def _arrived(number: int, _frame: FrameType | None) -> None:
     if _stopping is not None:
         os._exit(code)  # its children see that it is gone, and end
     _stopping = code
+    for action in _at_first:
+        action()
     raise Interrupted(code)

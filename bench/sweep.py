@@ -9,11 +9,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from omegaconf import OmegaConf
+
 from bench.agenda import Agenda
 from bench.backend.checkpoints import Prepared, discard
 from bench.config import Settings
 from bench.errors import BenchError, ConfigError
+from bench.follower import Follower
 from bench.hydra_glue import first_run
+from bench.launcher import end_workers
 from bench.progress import Progress
 from bench.results.manifest import lock, write_manifest
 from bench.results.text import printable
@@ -44,6 +48,7 @@ class Sweep:
         self._lock = agenda.lock
         self._begun = False
         self._page: LivePage | None = None
+        self._follower: Follower | None = None
 
     def begin(self) -> None:
         """Find every problem of every cell before the first run; with dry_run print the cells and end the command.
@@ -75,8 +80,14 @@ class Sweep:
             _say(f"{self.directory}: {words}")
         self._begun = True
 
+    def follow(self) -> None:
+        """Show how runs went that a launcher's workers do."""
+        self._follower = Follower(self.directory, self._run_followed)
+
     def run_started(self, number: int, label: str) -> None:
         """Show which run of this command begins; numbers start from 1."""
+        if self._follower is not None:
+            self._follower.end()  # the launcher runs its jobs here
         self._started = time.monotonic()
         self.progress.run_started(self.agenda.done + number, label)
 
@@ -99,6 +110,16 @@ class Sweep:
                 if self._page is not None:
                     self._page.run_ended(self.total)
 
+    def _run_followed(self, directory: Path) -> None:
+        """Show how a run went that took place in another process."""
+        from bench.results.record import read_record
+
+        record = read_record(directory)
+        overrides = directory / ".hydra" / "overrides.yaml"  # missing where Hydra was told to leave none
+        label = " ".join(map(str, OmegaConf.load(overrides))) if overrides.exists() else directory.name
+        number, seconds = 1 + (record.job or 0), record.environment["wall_s"]
+        self.progress.run_followed(number, label, _result(record), seconds)
+
     def add_run(self) -> int:
         """One run more than was asked for; returns its number within this command."""
         self.total += 1
@@ -111,6 +132,8 @@ class Sweep:
         from bench.results.cumulative import write_cumulative
         from bench.results.record import read_records
 
+        if self._follower is not None:
+            self._follower.end()
         refine(self)
         self.progress.close()
         self._remove_fetched()
@@ -131,6 +154,9 @@ class Sweep:
         from bench.results.cumulative import write_cumulative
         from bench.results.record import read_records
 
+        end_workers()
+        if self._follower is not None:
+            self._follower.end()
         self.progress.close()
         self._remove_fetched()
         if not self._begun:

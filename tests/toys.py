@@ -227,6 +227,15 @@ class CannotBeMade(Net):
         raise ValueError("cannot be made")
 
 
+class TellsThreads(RaisesForTwo):
+    """Leaves a file for each backend that holds what OpenMP is told."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        if in_backend():
+            Path(f"threads-{os.getpid()}").write_text(str(os.environ.get("OMP_NUM_THREADS")))
+        return super().forward(x)
+
+
 def answer(number: int, link: Link) -> None:
     """A child's body that answers."""
     link.send("download", "half")
