@@ -56,7 +56,7 @@ def asked_runs(config: DictConfig) -> list[AskedRun]:
                 runs.append(AskedRun(combination, _with_repeat(settings, combination)))
         except ConfigError as error:
             problems.update(dict.fromkeys(error.problems))
-        except (HydraException, OmegaConfBaseException) as error:
+        except (HydraException, OmegaConfBaseException, ValueError, TypeError) as error:
             problems[f"{' '.join(combination)}: {in_words(error)}"] = None
     problems.update(dict.fromkeys(unused(cells_of(runs))))
     if problems:

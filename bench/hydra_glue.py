@@ -62,11 +62,19 @@ def call(job: Callable[[DictConfig], Any]) -> None:
     except (HydraException, OmegaConfBaseException) as error:
         print(f"bench: {in_words(error)}", file=sys.stderr)
         sys.exit(2)
-    except Exception:  # noqa: BLE001 - as Hydra would: whatever it is, it is shown, and the exit code is 1
+    except Exception as error:  # noqa: BLE001 - as Hydra would: whatever it is, it is shown, and the exit code is 1
+        if isinstance(error, (ValueError, TypeError)) and _while_composing(error):
+            print(f"bench: {in_words(error)}, in {' '.join(sys.argv[1:])}", file=sys.stderr)
+            sys.exit(2)
         traceback.print_exc()
         sys.exit(1)
     finally:
         del os.environ[_FULL_ERROR]
+
+
+def _while_composing(error: Exception) -> bool:
+    """Whether Hydra stumbled over an override, such as a group of which no option but a number is chosen."""
+    return any(frame.f_code.co_name == "compose_config" for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def in_words(error: Exception) -> str:

@@ -102,6 +102,9 @@ class Table:
     broken: bool  # whether a gate is; one that could not be checked everywhere counts as broken
 
 
+_SMALLEST = 1e-100  # of what a ratio can be made; no measured value is near it
+
+
 def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better: bool) -> Comparison | None:
     """Compare the runs of two cells. None where a ratio means nothing: no run, or a value that is not positive.
 
@@ -110,7 +113,7 @@ def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better
     belongs to it (Hodges-Lehmann), both by the normal approximation. With fewer runs it is always Welch's: ranks
     of 3 and 3 runs cannot reach 5 %, and skew cannot be told from so few.
     """
-    if not first or not second or min(*first, *second) <= 0:
+    if not first or not second or not _SMALLEST < min(*first, *second) <= max(*first, *second) < 1 / _SMALLEST:
         return None
     a, b = (np.log(np.asarray(values, dtype=np.float64)) for values in (first, second))
     shift, low, high, p_value, test = _test(a, b)

@@ -46,7 +46,7 @@ def stages(summary: Summary) -> str:
     rows = []
     for cell in summary.cells:
         shares = [shares for record in cell.valid if (shares := record.evidence.get("stage_shares"))]
-        means = {stage: sum(one[stage] for one in shares) / len(shares) for stage in STAGES if shares}
+        means = {stage: sum(one.get(stage) or 0.0 for one in shares) / len(shares) for stage in STAGES if shares}
         rows.append([f"{100 * means[stage]:.1f}" if means else ABSENT for stage in STAGES])
     return section("Where the latency goes (%)", _table(summary, [stage.replace("_", " ") for stage in STAGES], rows))
 

@@ -17,11 +17,15 @@ Sample = dict[str, float]  # `time_ns`, and the numbers that were known then
 
 def read_stamps(directory: Path) -> Stamps:
     """The stamps of all requests, in their order: the cold first, warm-up, measured. Raises OSError, ValueError."""
+    import pyarrow
     import pyarrow.parquet
 
     # Not read_table, which imports all that data sets of many files need, for 0.2 s.
-    with pyarrow.parquet.ParquetFile(directory / REQUESTS_FILE) as file:
-        table = file.read([f"{name}_ns" for name in STAMPS])
+    try:
+        with pyarrow.parquet.ParquetFile(directory / REQUESTS_FILE) as file:
+            table = file.read([f"{name}_ns" for name in STAMPS])
+    except pyarrow.ArrowException as error:  # not all of them are ValueErrors
+        raise ValueError(f"{directory / REQUESTS_FILE}: {error}") from error
     if table.num_columns != len(STAMPS):
         raise ValueError(f"{directory / REQUESTS_FILE}: has {table.num_columns} of the {len(STAMPS)} stamps")
     # Not to_numpy, which imports pandas.
@@ -29,12 +33,16 @@ def read_stamps(directory: Path) -> Stamps:
 
 
 def read_telemetry(directory: Path) -> list[Sample]:
-    """The samples, oldest first; none where nothing was sampled. Raises OSError."""
+    """The samples, oldest first; none where nothing was sampled. Raises OSError, ValueError."""
     file = directory / TELEMETRY_FILE
     if not file.exists():
         return []
     with file.open(encoding="utf-8", newline="") as lines:
-        return [dict(_numbers(row)) for row in csv.DictReader(lines) if row["time_ns"]]
+        try:
+            samples = [dict(_numbers(row)) for row in csv.DictReader(lines)]
+        except csv.Error as error:
+            raise ValueError(f"{file}: {error}") from error
+    return [sample for sample in samples if "time_ns" in sample]
 
 
 def _numbers(row: dict[str, str]) -> Iterator[tuple[str, float]]:

@@ -168,7 +168,11 @@ _KEYS: dict[str, tuple[type, ...]] = {
     "error": (dict, NoneType),
 }
 # What the tables cannot do without; other settings may differ between versions of the program.
-_SETTINGS: dict[str, tuple[type, ...]] = {"batch_size": (int,), "compile": (bool,), "repeat": (int,)}
+_SETTINGS: dict[str, tuple[type, ...]] = {
+    "batch_size": (int,),
+    "compile": (bool,),
+    "repeat": (int,),
+}
 _VERDICT: dict[str, tuple[type, ...]] = {"status": (str,), "reasons": (list,), "warnings": (list,)}
 
 
@@ -187,6 +191,8 @@ def _parse(values: Any, directory: Path) -> Record:
     if not all(isinstance(text, str) for text in (*verdict.reasons, *verdict.warnings)):
         raise ValueError("verdict: reasons and warnings must be lists of texts")
     _time(values["started_at"])
+    for name in ("stage_shares", "percentiles_missing"):
+        _numbers(f"evidence.{name}", values["evidence"].get(name, {}))
     known = {key: values[key] for key in _KEYS if key != "format"}
     return Record(**known | {"metrics": _metrics(values["metrics"]), "verdict": verdict, "directory": directory})
 
@@ -203,11 +209,18 @@ def _require(prefix: str, values: dict[str, Any], keys: dict[str, tuple[type, ..
             raise ValueError(f"{prefix}{key}: must be {wanted}, not {type(value).__name__}")
 
 
-def _metrics(values: dict[str, Any]) -> dict[str, float]:
+def _numbers(key: str, values: Any) -> None:
+    """What the tables reckon with: finite numbers by name, or null for what is not known."""
+    if not isinstance(values, dict):
+        raise ValueError(f"{key}: must be a mapping of names to numbers")
+    _metrics({name: value for name, value in values.items() if value is not None}, f"{key}.")
+
+
+def _metrics(values: dict[str, Any], prefix: str = "metrics.") -> dict[str, float]:
     """The same as floats; numpy's numbers are welcome, what is not finite is not."""
     for key, value in values.items():
         if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
-            raise ValueError(f"metrics.{key}={value!r}: must be a finite number; leave out what is unknown")
+            raise ValueError(f"{prefix}{key}={value!r}: must be a finite number; leave out what is unknown")
     return {key: float(value) for key, value in values.items()}
 
 

@@ -55,8 +55,8 @@ def write_timeline(directory: Path) -> Path | None:
             return None
         made = timeline(record, stamps, read_telemetry(directory), _profile(directory), most)
         write_text(file, json.dumps(made, separators=(",", ":")))
-    except (OSError, ValueError) as error:
-        raise BenchError(f"{file}: not written: {error}") from error
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # files may be anybody's
+        raise BenchError(f"{file}: not written: {type(error).__name__}: {error}") from error
     return file
 
 
