@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from omegaconf import OmegaConf
-
 from bench.agenda import Agenda
 from bench.backend.checkpoints import Prepared, discard
 from bench.config import Settings
@@ -115,10 +113,9 @@ class Sweep:
         from bench.results.record import read_record
 
         record = read_record(directory)
-        overrides = directory / ".hydra" / "overrides.yaml"  # missing where Hydra was told to leave none
-        label = " ".join(map(str, OmegaConf.load(overrides))) if overrides.exists() else directory.name
+        asked = (" ".join(run.overrides) for run in self.agenda.runs if run.settings.fingerprint == record.fingerprint)
         number, seconds = 1 + (record.job or 0), record.environment["wall_s"]
-        self.progress.run_followed(number, label, _result(record), seconds)
+        self.progress.run_followed(number, next(asked, directory.name), _result(record), seconds)
 
     def add_run(self) -> int:
         """One run more than was asked for; returns its number within this command."""

@@ -53,9 +53,10 @@ def test_launcher_changes_nothing(sweeps: dict[str, Done], name: str) -> None:
 
 @pytest.mark.parametrize("name", LAUNCHERS)
 def test_result_of_every_run_is_shown_once(sweeps: dict[str, Done], name: str) -> None:
-    """On the terminal, wherever it took place."""
+    """On the terminal, with its cell, wherever it took place."""
     for number in (1, 2):
-        lines = [line for line in sweeps[name].stderr.splitlines() if line.startswith(f"run {number} of 2: ")]
+        start = f"run {number} of 2: batch_size={number}: "
+        lines = [line for line in sweeps[name].stderr.splitlines() if line.startswith(start)]
         assert len([line for line in lines if "samples/s" in line or "FAILED" in line]) == 1, sweeps[name].stderr
 
 
