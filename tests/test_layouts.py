@@ -46,12 +46,10 @@ class FakeModel:
 
 
 class FakeEager(Eager):
-    """The real one; only its priming asks torch.cuda for the stream."""
+    """The real one but for its model, which is no module, and for its priming, which asks torch.cuda for the stream."""
 
     def __init__(self, device: FakeDevice) -> None:
-        model: Any = FakeModel(device)
-        example: Any = device.tensor("example")
-        super().__init__(model, example, copies=True)
+        vars(self).update(_model=FakeModel(device), _example=device.tensor("example"), _copies=True)
 
     def prime(self) -> None:
         self._model(self._example)
@@ -87,6 +85,9 @@ def in_turn(order: bool) -> Callable[[FakeDevice], Forward]:
     shared: list[Any] = []
 
     class Turns(CompilerGraphs):
+        def __init__(self, model: SharedGraph, example: FakeTensor, turn: Any, last: Any) -> None:
+            vars(self).update(_model=model, _example=example, _copies=True, _turn=turn, _last=last)
+
         def prime(self) -> None:
             """Primed by the thread that makes it."""
 
