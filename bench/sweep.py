@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+_TABLES_SHARE = 0.1  # of a sweep's time, which its tables may take while it runs: those of hundreds of runs take long
+
 
 class Sweep:
     """Does what an agenda holds."""
@@ -43,6 +45,7 @@ class Sweep:
             self.progress.plan([" ".join(run.overrides) for run in agenda.left])
         self._prepared: list[Prepared] = []
         self._started = 0.0
+        self._tables_due = 0.0
         self._lock = agenda.lock
         self._begun = False
         self._page: LivePage | None = None
@@ -90,9 +93,8 @@ class Sweep:
         self.progress.run_started(self.agenda.done + number, label)
 
     def run_ended(self, number: int, directory: Path) -> None:
-        """Show how it went, and write the tables of all runs so far."""
+        """Show how it went, and write the tables of all runs so far, if it is time."""
         from bench.results.record import RecordError, read_record
-        from bench.results.tables import write_tables
 
         record = None
         try:
@@ -104,9 +106,18 @@ class Sweep:
         self.progress.run_finished(self.agenda.done + number, result, seconds, record)
         if not self.is_single:
             with self._disk_may_be_full():
-                write_tables(self.directory, expected=self.total)
-                if self._page is not None:
-                    self._page.run_ended(self.total)
+                self._write_so_far()
+
+    def _write_so_far(self) -> None:
+        from bench.results.tables import write_tables
+
+        began = time.monotonic()
+        if began >= self._tables_due:
+            write_tables(self.directory, expected=self.total)
+            ended = time.monotonic()
+            self._tables_due = ended + (ended - began) / _TABLES_SHARE
+        if self._page is not None:
+            self._page.run_ended(self.total)
 
     def _run_followed(self, directory: Path) -> None:
         """Show how a run went that took place in another process."""
