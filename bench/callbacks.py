@@ -68,6 +68,8 @@ class BenchCallback(Callback):
     @_strict
     def on_job_end(self, config: DictConfig, job_return: JobReturn, **_: Any) -> None:
         """Write the tables of what there is."""
+        # The launcher keeps what every job returned until the last: the configs in it would take 1 MiB a run.
+        job_return.cfg = job_return.hydra_cfg = None
         if job_return.status == JobStatus.FAILED:
             traceback.print_exception(job_return._return_value)  # its public form raises it
         if _current is not None:
