@@ -14,9 +14,10 @@ from bench.results.raw import read_stamps
 from bench.results.record import Record, read_records
 from bench.results.text import escaped, markdown_table
 
-MOST_GROWTH = 0.1  # of the supervisor's memory, from the first quarter of its runs to the last
+WARM_UP = 100  # runs until all that tables and page need is imported, and their caches are full or nearly so
+FEW_RUNS = 100  # beyond these; with fewer, no quarter says anything
+MOST_GROWTH = 0.15  # of the supervisor's memory, from the first quarter of its runs to the last; tables hold all runs
 MOST_DESCRIPTORS = 2
-FEW_RUNS = 100  # with fewer, no quarter says anything
 TORCHS_OWN = "torchinductor_"  # one cache a user, which torch makes when it is imported
 EXCEPTION = "backend: RuntimeError: soaked"
 
@@ -151,7 +152,7 @@ def in_shared_memory() -> set[str]:
 def growth(usage: list[list[Usage]]) -> Iterable[str]:
     """A supervisor whose memory or descriptors grow from its first quarter of runs to its last."""
     for command in usage:
-        if len(command) < FEW_RUNS:
+        if len(command) < WARM_UP + FEW_RUNS:
             continue
         first, last = quarters([one.rss_bytes for one in command])
         if last > first * (1 + MOST_GROWTH):
@@ -162,13 +163,15 @@ def growth(usage: list[list[Usage]]) -> Iterable[str]:
 
 
 def quarters(values: list[int]) -> tuple[float, float]:
-    """Medians of the first and of the last quarter."""
+    """Medians of the first and of the last quarter, the warm-up left out."""
+    values = values[WARM_UP:] if len(values) >= WARM_UP + FEW_RUNS else values
     size = max(1, len(values) // 4)
     return statistics.median(values[:size]), statistics.median(values[-size:])
 
 
 def slope(values: list[int]) -> float:
-    """Growth a run, by least squares."""
+    """Growth a run, by least squares, the warm-up left out."""
+    values = values[WARM_UP:] if len(values) >= WARM_UP + FEW_RUNS else values
     return statistics.linear_regression(range(len(values)), values).slope if len(values) > 1 else 0.0
 
 

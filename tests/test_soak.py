@@ -51,9 +51,9 @@ def test_metrics_must_be_those_of_the_stamps(tmp_path: Path) -> None:
 
 
 def test_growth_is_found() -> None:
-    """100 KiB and a descriptor a run, over 200 runs; steady use is none."""
-    steady = [checks.Usage(100 * 2**20 + k % 3, 20 + k % 2) for k in range(200)]
-    growing = [checks.Usage(100 * 2**20 + k * 100 * 2**10, 20 + k) for k in range(200)]
+    """100 KiB and a descriptor a run, over 400 runs; steady use is none."""
+    steady = [checks.Usage(100 * 2**20 + k % 3, 20 + k % 2) for k in range(400)]
+    growing = [checks.Usage(100 * 2**20 + k * 100 * 2**10, 20 + k) for k in range(400)]
     assert list(checks.growth([steady])) == []
     assert len(list(checks.growth([steady, growing]))) == 2
 

@@ -147,7 +147,7 @@ def _ranks(values: Floats) -> Floats:
     return (below + not_above - len(values)) / 2
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=2)  # 8 MiB each; cells of one sweep have as many runs as each other, or one more
 def _orders(n: int) -> Floats:
     """Orders of `n` runs, a row each, as places in time less their mean."""
     if n <= _ALL_ORDERS:
