@@ -13,7 +13,7 @@ from bench.results.text import escaped
 
 _DRIFTING = ("average_latency", "throughput", "warmup_latency")
 _MOST_CELLS = 4  # named one by one in a note
-_MOST_NOTES = 20  # lines of one kind; all of them are in runs.csv
+_MOST_NOTES = 50  # lines of one kind; all of them are in runs.csv
 
 
 def faults(summary: Summary) -> list[str]:
