@@ -4,6 +4,7 @@ Hydra finds plugins in the top-level package `hydra_plugins` only.
 """
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
@@ -44,6 +45,9 @@ class InOrderSweeper(BasicSweeper):
         (runs,) = BasicSweeper.split_arguments(overrides, None)
         runs = missing(self._ordered(runs))
         return list(BasicSweeper.split_overrides_to_chunks(runs, max_batch_size)) if runs else []
+
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Nothing: each cell was composed before. Hydra's own composes every run once more, 50 to 80 ms each."""
 
     def _ordered(self, runs: list[list[str]]) -> list[list[str]]:
         return runs
