@@ -71,9 +71,9 @@ def start(body: str, setup: Any, connection: "Connection[Any, Any]", log: Path |
         body: `package.module:function`, by name, since the supervisor must not import what it imports.
     """
     os.setpgid(0, 0)  # the terminal's Ctrl-C is for the supervisor, and the group can be ended as one
-    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the fork server has some blocked
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # the fork server has some blocked; last, for one may be waiting
     _end_with_supervisor()
     os.environ["TMPDIR"] = tempfile.tempdir = scratch.of_supervisor()  # for the compiler's processes, too
     launcher.forget()

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -90,3 +92,29 @@ def test_second_signal_ends_without_waiting(start: Start, tmp_path: Path) -> Non
         os.kill(command.process.pid, signal.SIGINT)
         assert command.wait(2).code == 130
     command.assert_all_gone()
+
+
+_STARTED_LATE = """
+import multiprocessing, os, signal, tempfile
+from bench import child
+
+os.environ["BENCH_TEMPORARY"] = tempfile.gettempdir()
+
+def late(connection):
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    os.kill(os.getpid(), signal.SIGINT)
+    child.start("builtins:print", None, connection, None)
+
+ours, theirs = multiprocessing.Pipe()
+process = multiprocessing.get_context("fork").Process(target=late, args=(theirs,))
+process.start()
+process.join(20)
+print("exit code", process.exitcode)
+"""
+
+
+def test_ctrl_c_that_waits_for_a_starting_child_is_not_for_it() -> None:
+    """A signal that came while the child was being made, when it has them blocked, is the supervisor's alone."""
+    ended = subprocess.run([sys.executable, "-c", _STARTED_LATE], capture_output=True, text=True, timeout=60)
+    assert "exit code 0" in ended.stdout
+    assert "KeyboardInterrupt" not in ended.stderr
