@@ -14,8 +14,8 @@ from bench.errors import BenchError
 from bench.report import show
 from bench.results.compare import Comparison, Line, Table, compare, judge
 from bench.results.files import replacing, write_text
-from bench.results.headline import HIGHER_IS_BETTER
 from bench.results.machines import machine, measured
+from bench.results.metric_names import metric as named
 from bench.results.page.comparison import comparison_html
 from bench.results.record import Record, read_records
 from bench.results.summary import Cell, summarize, swept_axes
@@ -27,10 +27,14 @@ _GATE = re.compile(r"(?P<metric>\w+):(?P<sign>[+-])(?P<percent>\d+(\.\d+)?)%")
 
 @dataclass(frozen=True)
 class Gate:
-    """How much worse a metric may get: `throughput:-3%`, `latency_p99:+5%`."""
+    """How much worse a metric may get: `throughput:-3%`, `latency_p99:+5%`.
+
+    Of a metric that is not better for either direction, the sign says which is worse.
+    """
 
     metric: str
     limit: float  # of the ratio B over A
+    falls: bool  # whether it is worse below the limit
 
     @classmethod
     def parse(cls, text: str) -> "Gate":
@@ -39,20 +43,19 @@ class Gate:
         if found is None:
             raise BenchError(f"--gate {text!r}: must be METRIC:-N% or METRIC:+N%, such as throughput:-3%")
         metric, sign = found["metric"], found["sign"]
-        if (sign == "-") != (metric in HIGHER_IS_BETTER):
-            worse = "-" if metric in HIGHER_IS_BETTER else "+"
+        worse = {"higher": "-", "lower": "+", None: sign}[named(metric).better]
+        if sign != worse:
             raise BenchError(f"--gate {text!r}: {metric} gets worse in the other direction. Write {metric}:{worse}N%")
         if sign == "-" and float(found["percent"]) >= 100:
             raise BenchError(f"--gate {text!r}: nothing falls by so much. Write a number below 100%")
-        return cls(metric, 1 + float(f"{sign}{found['percent']}") / 100)
+        return cls(metric, 1 + float(f"{sign}{found['percent']}") / 100, falls=sign == "-")
 
     def broken(self, comparison: Comparison) -> bool:
         """The ratio is beyond the limit; where there is an interval, the whole of it is beyond 1, too."""
-        falls = self.metric in HIGHER_IS_BETTER
-        beyond = comparison.ratio < self.limit if falls else comparison.ratio > self.limit
+        beyond = comparison.ratio < self.limit if self.falls else comparison.ratio > self.limit
         if comparison.low is None or comparison.high is None:
             return beyond
-        return beyond and (comparison.high < 1 if falls else comparison.low > 1)
+        return beyond and (comparison.high < 1 if self.falls else comparison.low > 1)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -168,7 +171,9 @@ def _by_axes(records: Sequence[Record], keys: dict[str, str]) -> dict[str, Cell]
 
 
 def _compared(first: Cell, second: Cell, metric: str) -> Comparison | None:
-    return compare(first.values(metric), second.values(metric), higher_is_better=metric in HIGHER_IS_BETTER)
+    better = named(metric).better
+    is_higher = None if better is None else better == "higher"
+    return compare(first.values(metric), second.values(metric), higher_is_better=is_higher)
 
 
 def _markdown(table: Table, first: Path, second: Path) -> str:

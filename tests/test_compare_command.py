@@ -278,6 +278,26 @@ def test_a_gate_may_allow_nothing(text: str, factor: float, is_broken: bool) -> 
     assert Gate.parse(text).broken(comparison) is is_broken
 
 
+def test_a_metric_that_is_not_better_for_either_is_higher_or_lower(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Half the CPU utilization is not called faster, and a gate on it may go either way."""
+    sweeps = [make_cpu(factor) for factor in (1.0, 0.5)]
+    down = Compared(capsys, tmp_path / "down", *sweeps, "--metric", "cpu_util", "--gate", "cpu_util:-5%")
+    assert (down.code, down.column("B is"), down.column("gate")) == (1, ["lower"], ["BROKEN"])
+    up = Compared(capsys, tmp_path / "up", *reversed(sweeps), "--metric", "cpu_util", "--gate", "cpu_util:-5%")
+    assert (up.code, up.column("B is")) == (0, ["higher"])
+    up = Compared(capsys, tmp_path / "gated", *reversed(sweeps), "--metric", "cpu_util", "--gate", "cpu_util:+5%")
+    assert (up.code, up.column("gate")) == (1, ["BROKEN"])
+
+
+def make_cpu(factor: float) -> list[Record]:
+    """Repeats of one cell of which only the CPU utilization is known."""
+    return [
+        make_record({"repeat": k}, metrics={"cpu_util": value * factor}, seconds=k) for k, value in enumerate(STEADY)
+    ]
+
+
 OTHERS: dict[str, dict[str, Any]] = {
     "hostname": {"hostname": "another"},
     "processor": {"cpu": {"model": "Another CPU"}},

@@ -9,6 +9,7 @@ from make_records import make_record
 
 from bench.results import details, notes
 from bench.results.markdown import summary_markdown
+from bench.results.metric_names import metric
 from bench.results.metrics import STAGES
 from bench.results.record import Record
 from bench.results.stages import missing_percentiles
@@ -74,7 +75,7 @@ def test_stages_are_mean_shares_of_the_valid_runs() -> None:
     ]
     lost = make_record({"repeat": 2}, status="failed", reasons=["killed"], evidence={"stage_shares": {}})
     header, rows = table(details.stages(summary(*records, lost)), "Where the latency goes (%)")
-    assert header[3:] == [stage.replace("_", " ") for stage in STAGES]
+    assert header[3:] == [metric(stage).title for stage in STAGES]
     assert rows == [["default", "32", "true", "0.0", "40.0", "5.0", "10.0", "35.0", "0.0", "5.0", "5.0"]]
 
 

@@ -4,8 +4,9 @@ import math
 from collections.abc import Sequence
 
 from bench.results.best import Best, best
-from bench.results.headline import goal, latency_metric, own_latency, own_pace, words
+from bench.results.headline import goal, latency_metric, own_latency, own_pace
 from bench.results.machines import places
+from bench.results.metric_names import metric
 from bench.results.pays import choices, pays
 from bench.results.summary import Cell, Summary
 from bench.results.text import mean_std
@@ -31,16 +32,16 @@ def answer(summary: Summary) -> str:
     if len(cells) == 1:
         sentences = [_alone(cells[0], summary)]
     else:
-        metric, compared = goal(cells)
+        name, compared = goal(cells)
         axes = choices(summary)[:_MOST_CHOICES]
-        told = [pays(summary, compared, axis, metric) for axis in axes]
+        told = [pays(summary, compared, axis, name) for axis in axes]
         sentences = ["; ".join(_bests(cells, summary)), "; ".join(filter(None, told))]
     return " ".join([*map(_sentence, filter(None, sentences)), *_reservations(cells, summary)])
 
 
 def _alone(cell: Cell, summary: Summary) -> str:
-    metrics = ["throughput"] * len(own_pace([cell])) + [latency_metric([cell])] * len(own_latency([cell]))
-    figures = [f"{words(metric)} {_figure(cell, metric)}" for metric in metrics if metric in cell.metrics]
+    names = ["throughput"] * len(own_pace([cell])) + [latency_metric([cell])] * len(own_latency([cell]))
+    figures = [f"{metric(name).words} {_figure(cell, name)}" for name in names if name in cell.metrics]
     if "slo_share" in cell.metrics:
         figures.append(f"{_share(cell)} of the requests {_limit([cell])}")
     return f"{settings(summary.place(cell))}: {', '.join(figures)}" if figures else ""
@@ -57,9 +58,9 @@ def _bests(cells: Sequence[Cell], summary: Summary) -> list[str]:
     elif found := best(able, "throughput"):
         clauses.append(_named("highest throughput", found, "throughput", summary))
     waiting = own_latency(cells)
-    metric = latency_metric(waiting)
-    if found := best(waiting, metric):
-        clauses.append(_named(f"lowest {words(metric)}", found, metric, summary))
+    name = latency_metric(waiting)
+    if found := best(waiting, name):
+        clauses.append(_named(f"lowest {metric(name).words}", found, name, summary))
     return clauses
 
 
@@ -77,9 +78,9 @@ def _within_slo(promised: Sequence[Cell], able: Sequence[Cell], summary: Summary
     return f"no cell answers {share}; {most} ({_share(found.cell)} of its requests)"
 
 
-def _named(title: str, found: Best, metric: str, summary: Summary) -> str:
+def _named(title: str, found: Best, name: str, summary: Summary) -> str:
     """`highest throughput: batch 128, compiled: 601 ± 12 samples/s, not told apart from …`."""
-    text = f"{title}: {settings(summary.place(found.cell))}: {_figure(found.cell, metric)}"
+    text = f"{title}: {settings(summary.place(found.cell))}: {_figure(found.cell, name)}"
     if not found.ties:
         return text
     if not found.stands_out:
@@ -96,11 +97,11 @@ def _beside(cell: Cell, other: Cell, summary: Summary) -> str:
     return settings({axis: value for axis, value in here.items() if repr(value) != repr(there[axis])}) or settings(here)
 
 
-def _figure(cell: Cell, metric: str) -> str:
-    statistic = cell.metrics[metric]
-    if metric in ("throughput", "goodput"):
-        return f"{mean_std(statistic)} samples/s"
-    return f"{mean_std(statistic)} s" if statistic.mean >= 1 else f"{mean_std(statistic.times(1000))} ms"
+def _figure(cell: Cell, name: str) -> str:
+    statistic, unit = cell.metrics[name], metric(name).unit
+    if unit == "s" and statistic.mean < 1:
+        statistic, unit = statistic.times(1000), "ms"
+    return f"{mean_std(statistic)} {unit}"
 
 
 def _share(cell: Cell) -> str:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bench.results.compare import compare, holm
-from bench.results.headline import HIGHER_IS_BETTER
+from bench.results.metric_names import metric
 from bench.results.statistics import CONFIDENCE
 from bench.results.summary import Cell
 
@@ -30,19 +30,19 @@ class Best:
         return len(self.ties) < self.others
 
 
-def best(cells: Sequence[Cell], metric: str) -> Best | None:
+def best(cells: Sequence[Cell], name: str) -> Best | None:
     """The best of the cells that have the metric; None where none has.
 
     It is compared with each other one as `compare` does, Holm-corrected for their number.
     """
-    higher = metric in HIGHER_IS_BETTER
-    known = [cell for cell in cells if metric in cell.metrics]
+    higher = metric(name).better == "higher"
+    known = [cell for cell in cells if name in cell.metrics]
     if not known:
         return None
-    first = (max if higher else min)(known, key=lambda cell: cell.metrics[metric].mean)
+    first = (max if higher else min)(known, key=lambda cell: cell.metrics[name].mean)
     others = [cell for cell in known if cell is not first]
-    values = first.values(metric)
-    found = [(cell, compare(values, cell.values(metric), higher_is_better=higher)) for cell in others]
+    values = first.values(name)
+    found = [(cell, compare(values, cell.values(name), higher_is_better=higher)) for cell in others]
     tested = [(cell, one.p_value) for cell, one in found if one is not None and one.p_value is not None]
     corrected = holm([p for _, p in tested])
     ties = [cell for (cell, _), p in zip(tested, corrected, strict=True) if p >= 1 - CONFIDENCE]

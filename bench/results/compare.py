@@ -12,7 +12,7 @@ from bench.results.statistics import CONFIDENCE, Floats, t_quantile
 from bench.results.text import ABSENT
 
 Test = Literal["welch", "mann-whitney"]
-Outcome = Literal["faster", "slower", "same", "unsure"]
+Outcome = Literal["faster", "slower", "higher", "lower", "same", "unsure"]
 
 MARGIN = 0.02  # cells whose ratio is within ±2 % are the same
 
@@ -37,7 +37,7 @@ class Comparison:
     test: Test | None
     sizes: tuple[int, int]
     variances: tuple[float, float]  # of the logarithms; 0 for a single run
-    higher_is_better: bool
+    higher_is_better: bool | None  # None where neither is
 
     def within(self, margin: float) -> bool:
         """Whether the whole interval lies within 1/(1 + margin) … 1 + margin."""
@@ -48,7 +48,10 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What a table says of one of its comparisons: the second cell is faster, slower, the same, or who knows."""
+    """What a table says of one of its comparisons: the second cell is faster, slower, the same, or who knows.
+
+    `higher` or `lower` of a metric that is not better for either.
+    """
 
     outcome: Outcome
     p_value: float | None  # corrected for the table
@@ -105,7 +108,7 @@ class Table:
 _SMALLEST = 1e-100  # of what a ratio can be made; no measured value is near it
 
 
-def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better: bool) -> Comparison | None:
+def compare(first: Sequence[float], second: Sequence[float], *, higher_is_better: bool | None) -> Comparison | None:
     """Compare the runs of two cells. None where a ratio means nothing: no run, or a value that is not positive.
 
     Welch's t-test on the logarithms, since noise of a throughput or latency is in proportion to it. Where both
@@ -134,7 +137,7 @@ def judge(comparisons: Sequence[Comparison], margin: float = MARGIN) -> list[Jud
     """A verdict for each comparison of a table, Holm-corrected over the table.
 
     `same` when the interval lies within the margin, though a test may see a difference; else `faster` or `slower`
-    when the corrected p is below 5 %; else `unsure`.
+    (`higher` or `lower`) when the corrected p is below 5 %; else `unsure`.
     """
     known = {k: comparison.p_value for k, comparison in enumerate(comparisons) if comparison.p_value is not None}
     corrected = dict(zip(known, holm(list(known.values())), strict=True))
@@ -144,10 +147,16 @@ def judge(comparisons: Sequence[Comparison], margin: float = MARGIN) -> list[Jud
         if comparison.within(margin):
             outcome = "same"
         elif corrected.get(k, 1.0) < 1 - CONFIDENCE:
-            outcome = "faster" if (comparison.ratio > 1) == comparison.higher_is_better else "slower"
+            outcome = _direction(comparison)
         more = more_repeats(comparison, margin, len(known)) if outcome == "unsure" else None
         judgements.append(Judgement(outcome, corrected.get(k), more))
     return judgements
+
+
+def _direction(comparison: Comparison) -> Outcome:
+    if comparison.higher_is_better is None:
+        return "higher" if comparison.ratio > 1 else "lower"
+    return "faster" if (comparison.ratio > 1) == comparison.higher_is_better else "slower"
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from bench.results.effects import Effect, effects
-from bench.results.headline import HIGHER_IS_BETTER, goal, words
+from bench.results.headline import goal
+from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, Summary
@@ -38,7 +39,9 @@ def percentiles(summary: Summary) -> str:
             lacking = f"{ABSENT} ({max(missing)} more requests)" if any(missing) else ABSENT
             row.append(value(statistic, cell.n) if statistic else lacking)
         rows.append(row)
-    return section("Latency percentiles (s)", _table(summary, [words(f"latency_{name}") for name in PERCENTILES], rows))
+    return section(
+        "Latency percentiles (s)", _table(summary, [metric(f"latency_{name}").words for name in PERCENTILES], rows)
+    )
 
 
 def stages(summary: Summary) -> str:
@@ -48,20 +51,21 @@ def stages(summary: Summary) -> str:
         shares = [shares for record in cell.valid if (shares := record.evidence.get("stage_shares"))]
         means = {stage: sum(one.get(stage) or 0.0 for one in shares) / len(shares) for stage in STAGES if shares}
         rows.append([f"{100 * means[stage]:.1f}" if means else ABSENT for stage in STAGES])
-    return section("Where the latency goes (%)", _table(summary, [stage.replace("_", " ") for stage in STAGES], rows))
+    return section("Where the latency goes (%)", _table(summary, [metric(stage).title for stage in STAGES], rows))
 
 
 def effects_table(summary: Summary) -> str:
     """What each axis of two values does, on average over the others, and each pair of them."""
-    metric, cells = goal(summary.cells)
-    found = effects([(summary.place(cell), cell.values(metric)) for cell in cells]) if len(cells) > 1 else []
+    name, cells = goal(summary.cells)
+    found = effects([(summary.place(cell), cell.values(name)) for cell in cells]) if len(cells) > 1 else []
     if not found:
         return ""
     rows = [[_change(effect), *ratio_interval(effect.ratio, effect.low, effect.high)] for effect in found]
-    header = ["change", f"{words(metric)} ×", "95 % interval"]
-    better = "more" if metric in HIGHER_IS_BETTER else "less"
+    judged = metric(name)
+    header = ["change", f"{judged.words} ×", "95 % interval"]
+    better = "more" if judged.better == "higher" else "less"
     text = (
-        f"By how much a change multiplies the {words(metric)} ({better} is better), on average over the other axes. "
+        f"By how much a change multiplies the {judged.words} ({better} is better), on average over the other axes. "
         "Of a pair: by how much the first change's factor is multiplied by the second, "
         "so 1 where neither depends on the other."
     )

@@ -1,35 +1,26 @@
-"""Which metrics a sweep is judged by, and what they are called: it depends on its load. Pure."""
+"""Which metrics a sweep is judged by: it depends on its load. Pure."""
 
 from collections.abc import Sequence
 
+from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES
 from bench.results.summary import Cell, Summary
 
-HEADLINE = {  # the figures of PyTorch's benchmark
-    "warmup_latency": "Warm-up latency (s)",
-    "average_latency": "Average latency (s)",
-    "throughput": "Throughput (samples/s)",
-    "gpu_util": "GPU utilization (%)",
-}
-HIGHER_IS_BETTER = ("throughput", "window_throughput", "goodput", "slo_share", "delivered_rate")
-_UNRATED = ("gpu_util", "slo_share")  # neither high nor low is good by itself, or no ratio can be made of it
+HEADLINE = ("warmup_latency", "average_latency", "throughput", "gpu_util")  # the figures of PyTorch's benchmark
+_NO_RATIO = ("slo_share",)  # shares, of which a ratio says nothing
 _OPEN = ("constant", "poisson", "replay", "ramp")
 
 
-def columns(summary: Summary) -> dict[str, str]:
-    """The metrics of the first table and their headings."""
-    found = {"warmup_latency": HEADLINE["warmup_latency"], "average_latency": HEADLINE["average_latency"]}
-    if percentile := tail_metric(summary.cells):
-        found[percentile] = f"{words(percentile)} latency (s)"
-    found["throughput"] = HEADLINE["throughput"]
-    if "goodput" in summary.metrics:
-        found |= {"goodput": "Goodput (samples/s)", "slo_share": "Within SLO (%)"}
-    return found | {"gpu_util": HEADLINE["gpu_util"]}
+def columns(summary: Summary) -> list[str]:
+    """The metrics of the first table."""
+    tail = tail_metric(summary.cells)
+    promised = ("goodput", "slo_share") if "goodput" in summary.metrics else ()
+    return ["warmup_latency", "average_latency", *([tail] if tail else []), "throughput", *promised, "gpu_util"]
 
 
-def rated(metric: str) -> bool:
+def rated(name: str) -> bool:
     """Whether one cell can be better than another by it."""
-    return metric not in _UNRATED
+    return metric(name).better is not None and name not in _NO_RATIO
 
 
 def tail_metric(cells: Sequence[Cell]) -> str | None:
@@ -60,10 +51,3 @@ def goal(cells: Sequence[Cell]) -> tuple[str, list[Cell]]:
     """The metric by which settings are compared, and the cells that can be compared by it."""
     paced = own_pace(cells)
     return ("throughput", paced) if paced else (latency_metric(cells), list(cells))
-
-
-def words(metric: str) -> str:
-    """A metric's name in a sentence."""
-    if metric.startswith("latency_p"):
-        return metric.removeprefix("latency_").replace("_", ".")
-    return metric.replace("_", " ")

@@ -9,13 +9,14 @@ from bench.results.conditions import conditions
 from bench.results.details import leading, section, value
 from bench.results.headline import columns, own_latency, rated
 from bench.results.machines import places
+from bench.results.metric_names import metric
 from bench.results.notes import bullets, runs
 from bench.results.record import Record
 from bench.results.summary import Cell, Summary
 from bench.results.text import escaped, markdown_table
 
 _DETAILED = 50  # cells up to which each has its percentiles and stages; of more, the best ones have
-_SCALE = {"slo_share": 100.0}  # of metrics that are shown in another unit
+_IN_PERCENT = ("slo_share",)  # shares that are shown so
 
 
 def summary_markdown(
@@ -54,8 +55,8 @@ def _progress(records: Sequence[Record], interrupted: bool, expected: int | None
 
 def _bests(summary: Summary) -> dict[str, Best]:
     """The best cell of each column in which one can be better than another."""
-    found = {metric: best(summary.cells, metric) for metric in filter(rated, columns(summary))}
-    return {metric: one for metric, one in found.items() if one is not None}
+    found = {name: best(summary.cells, name) for name in filter(rated, columns(summary))}
+    return {name: one for name, one in found.items() if one is not None}
 
 
 def _mark(cell: Cell, found: Best | None) -> str:
@@ -67,20 +68,24 @@ def _mark(cell: Cell, found: Best | None) -> str:
 
 def _table(summary: Summary, bests: Mapping[str, Best]) -> str:
     header, rows, right = leading(summary)
-    metrics = columns(summary)
-    right |= set(range(len(header), len(header) + len(metrics) + 1))
+    names = columns(summary)
+    right |= set(range(len(header), len(header) + len(names) + 1))
     verdicts = any(cell.verdict != "valid" for cell in summary.cells)
     for cell, row in zip(summary.cells, rows, strict=True):
-        for metric in metrics:
-            mark = _mark(cell, bests.get(metric))
-            row.append(f"{mark}{escaped(_value(cell, metric))}{mark}")
+        for name in names:
+            mark = _mark(cell, bests.get(name))
+            row.append(f"{mark}{escaped(_value(cell, name))}{mark}")
         row += [str(cell.n), *[escaped(cell.explained)] * verdicts]
-    return markdown_table([*header, *metrics.values(), "n", *["verdict"] * verdicts], rows, right)
+    return markdown_table([*header, *map(_heading, names), "n", *["verdict"] * verdicts], rows, right)
 
 
-def _value(cell: Cell, metric: str) -> str:
-    statistic = cell.metrics.get(metric)
-    return value(statistic and statistic.times(_SCALE.get(metric, 1.0)), cell.n)
+def _heading(name: str) -> str:
+    return f"{metric(name).title} (%)" if name in _IN_PERCENT else metric(name).heading
+
+
+def _value(cell: Cell, name: str) -> str:
+    statistic = cell.metrics.get(name)
+    return value(statistic and statistic.times(100.0 if name in _IN_PERCENT else 1.0), cell.n)
 
 
 def _how_to_read(summary: Summary, bests: Mapping[str, Best]) -> list[str]:

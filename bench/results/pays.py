@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from bench.results.compare import MARGIN, holm
 from bench.results.effects import Effect, effect
-from bench.results.headline import HIGHER_IS_BETTER, words
+from bench.results.metric_names import metric
 from bench.results.statistics import CONFIDENCE
 from bench.results.summary import Cell, Summary
 from bench.results.text import ratio_interval
@@ -51,11 +51,11 @@ class _Step:
         return replace(found, ratio=1 / found.ratio, low=low, high=high)
 
     def is_better(self, found: Effect) -> bool:
-        return (found.ratio > 1) == (self.metric in HIGHER_IS_BETTER)
+        return (found.ratio > 1) == (metric(self.metric).better == "higher")
 
     def change(self, found: Effect) -> str:
         """In words, with the metric's name where it is not the throughput."""
-        return ("" if self.metric == "throughput" else f"{words(self.metric)} ") + percent(found)
+        return ("" if self.metric == "throughput" else f"{metric(self.metric).words} ") + percent(found)
 
     def on_average(self, cells: Sequence[Cell], overall: Effect) -> str:
         """What is said where no group by itself says anything."""

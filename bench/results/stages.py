@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, STAGES, Stamps, answered, durations, percentile, requests_needed
 from bench.results.overlap import length, union
 from bench.stamps import COMPLETED, COMPUTE_START, SENT
@@ -179,4 +180,4 @@ def _named(explains: Mapping[str, float]) -> str:
 
 
 def _words(stage: str) -> str:
-    return {"h2d": "the copy to the device", "d2h": "the copy back"}.get(stage, stage.replace("_", " "))
+    return f"the {metric(stage).words}" if stage in ("h2d", "d2h") else metric(stage).words

@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.results.compare import Line, Table
+from bench.results.metric_names import metric
 from bench.results.page.html import render
-from bench.results.page.labels import label
 from bench.results.text import shown
 
 SCRIPTS = ("dom.js", "state.js", "table.js", "charts.js", "comparison.js")
@@ -37,7 +37,7 @@ def _line(number: int, line: Line) -> dict[str, Any]:
         "id": str(number),
         "axes": [shown(value) for value in line.axes.values()],
         "metric": line.metric,
-        "name": label(line.metric).text,
+        "name": metric(line.metric).title,
         "numbers": [found.ratio, found.low, found.high, line.judgement.p_value],
         "ratio": line.ratio,
         "interval": line.interval,

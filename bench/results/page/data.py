@@ -18,8 +18,8 @@ from bench.results.conditions import conditions
 from bench.results.details import label as cell_label
 from bench.results.headline import columns, rated
 from bench.results.machines import places
+from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, STAGES
-from bench.results.page.labels import label, stage_label
 from bench.results.record import Record
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, Summary, rank
@@ -53,7 +53,7 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
         "axes": [_axis(axis, summary) for axis in summary.axes],
         "metrics": [{"name": name, **_label(name)} for name in summary.metrics],
         "columns": _columns(summary),
-        "stages": {stage: stage_label(stage) for stage in STAGES},
+        "stages": {stage: metric(stage).title for stage in STAGES},
         "percentiles": PERCENTILES,
         "marks": _marks(summary, names),
         "cells": [_cell(cell, names[id(cell)], summary, common, base) for cell in summary.cells],
@@ -67,8 +67,8 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
 
 
 def _label(name: str) -> dict[str, Any]:
-    found = label(name)
-    return {"label": found.text, "heading": found.heading, "group": found.group}
+    found = metric(name)
+    return {"label": found.title, "heading": found.heading, "group": found.group}
 
 
 def _columns(summary: Summary) -> list[str]:

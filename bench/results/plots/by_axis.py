@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
+from bench.results.metric_names import metric
 from bench.results.plots import style
 from bench.results.plots.arrangement import Curves, Line, curves, in_words, labels_of, measured
 from bench.results.plots.notes import backlog, named_by, repeats, throughout
@@ -38,12 +39,13 @@ class Quantity:
     is_better_high: bool
 
     @classmethod
-    def of(cls, metric: str, cells: Sequence[Cell]) -> "Quantity":
-        """Throughput in samples/s, or the average latency in the unit that fits."""
-        if metric == "throughput":
-            return cls(metric, "Throughput", "samples/s", 1.0, True)
-        unit, factor = style.time_unit(cell.metrics[metric].mean for cell in cells)
-        return cls(metric, "Average latency", unit, factor, False)
+    def of(cls, name: str, cells: Sequence[Cell]) -> "Quantity":
+        """In the metric's own unit; seconds in the unit that fits."""
+        found = metric(name)
+        unit, factor = found.unit, 1.0
+        if unit == "s":
+            unit, factor = style.time_unit(cell.metrics[name].mean for cell in cells)
+        return cls(name, found.title, unit, factor, found.better == "higher")
 
     @property
     def axis(self) -> str:
@@ -76,12 +78,12 @@ class Quantity:
         ]
 
 
-def by_axis(summary: Summary, metric: str) -> Figure | None:
+def by_axis(summary: Summary, name: str) -> Figure | None:
     """A line for each setting over the first numeric axis, or a bar for each cell. None for a single cell."""
     cells = measured(summary)
     if len(cells) < 2:
         return None
-    quantity, found = Quantity.of(metric, cells), curves(summary)
+    quantity, found = Quantity.of(name, cells), curves(summary)
     return _bars(quantity, summary, cells) if found is None else _curves(quantity, summary, found)
 
 

@@ -8,13 +8,14 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from bench.results.metric_names import metric
 from bench.results.plots import style
 from bench.results.plots.arrangement import COLOURS, Look, labels_of, looks_of
 from bench.results.plots.notes import throughout
 from bench.results.record import Record
 from bench.results.summary import Cell, Summary
 
-_METRICS = {"throughput": "Throughput", "average_latency": "Average latency", "warmup_latency": "Warm-up latency"}
+_METRICS = ("throughput", "average_latency", "warmup_latency")
 _MOST_COLOURED = 2 * COLOURS  # cells
 _LEAST_MEDIAN = 18  # valid runs, from which a running median is drawn
 _SMALL_FROM = 200  # runs, from which points are small
@@ -67,7 +68,7 @@ def runs_in_order(summary: Summary) -> Figure | None:
         axes.plot(bad, [0.07] * len(bad), transform=axes.get_xaxis_transform(), **_BAD)
         axes.yaxis.set_major_locator(MaxNLocator(5))
         axes.yaxis.set_major_formatter(FuncFormatter(_signed))
-        axes.set_ylabel(f"{_METRICS[name]}\n(% off the mean)")
+        axes.set_ylabel(f"{metric(name).title}\n(% off the mean)")
     grid[-1].set_xlabel("Run")
     grid[-1].set_xlim(0.5 - len(runs) / 100, len(runs) * 1.01 + 0.5)
     grid[-1].xaxis.set_major_locator(MaxNLocator(10, integer=True, steps=[1, 2, 5, 10]))

@@ -6,6 +6,7 @@ from typing import Any
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
+from bench.results.metric_names import metric
 from bench.results.metrics import STAGES
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_cells, labels_of
@@ -16,15 +17,15 @@ _MOST_BARS = 24
 _LEAST_WRITTEN = 6  # percent of the bar, from which a share has room for its number
 _LEAST_NAMED = 0.002  # of the latency somewhere: less cannot be seen
 # What works is dark or strong, what waits is pale and hatched; copies in and out are relatives.
-_LOOKS: Mapping[str, tuple[str, str, str]] = {  # words, colour, hatching
-    "schedule_delay": ("client late", "#BDBDBD", "...."),
-    "queue_wait": ("waits for the backend (queue)", "#F5E6A8", "////"),
-    "h2d": ("copy to the device", "#56B4E9", ""),
-    "compute_wait": ("waits for a worker", "#F2C9A0", "\\\\\\\\"),
-    "compute": ("forward pass", "#0072B2", ""),
-    "d2h_wait": ("waits for the copy back", "#E3C1D3", "////"),
-    "d2h": ("copy back", "#009E73", ""),
-    "respond": ("answer on its way", "#D55E00", ""),
+_LOOKS: Mapping[str, tuple[str, str]] = {  # colour, hatching
+    "schedule_delay": ("#BDBDBD", "...."),
+    "queue_wait": ("#F5E6A8", "////"),
+    "h2d": ("#56B4E9", ""),
+    "compute_wait": ("#F2C9A0", "\\\\\\\\"),
+    "compute": ("#0072B2", ""),
+    "d2h_wait": ("#E3C1D3", "////"),
+    "d2h": ("#009E73", ""),
+    "respond": ("#D55E00", ""),
 }
 _WRITTEN_WHITE = ("compute", "d2h", "respond")
 
@@ -49,10 +50,10 @@ def stages(summary: Summary) -> Figure | None:
     there = [stage for stage in STAGES if any(share[stage] >= _LEAST_NAMED for share in shares)]
     left = [0.0] * len(cells)
     for stage in STAGES:
-        words, colour, hatch = _LOOKS[stage]
+        colour, hatch = _LOOKS[stage]
         widths = [100 * share[stage] for share in shares]
         look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
-        axes.barh(range(len(cells)), widths, left=left, height=0.75, label=words, **look)
+        axes.barh(range(len(cells)), widths, left=left, height=0.75, label=metric(stage).plain, **look)
         for k, (start, width) in enumerate(zip(left, widths, strict=True)):
             if width >= _LEAST_WRITTEN:
                 ink = "white" if stage in _WRITTEN_WHITE else "black"
@@ -65,8 +66,8 @@ def stages(summary: Summary) -> Figure | None:
     axes.set_xlim(0, 100)
     axes.set_xlabel("Share of the average latency (%)")
     style.name_rows(axes, labels)
-    patches = [Patch(facecolor=_LOOKS[s][1], hatch=_LOOKS[s][2], edgecolor="white") for s in there]
-    style.legend(figure, patches, [_LOOKS[stage][0] for stage in there])
+    patches = [Patch(facecolor=_LOOKS[s][0], hatch=_LOOKS[s][1], edgecolor="white") for s in there]
+    style.legend(figure, patches, [metric(stage).plain for stage in there])
     return figure
 
 

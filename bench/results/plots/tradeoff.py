@@ -7,6 +7,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, requests_needed
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_percentile, frontier, in_words, labels_of, measured
@@ -53,8 +54,8 @@ class _Cloud:
     @property
     def words(self) -> str:
         """`average latency`, `p99 latency`."""
-        name = self.metric.removeprefix("latency_").replace("_", ".")
-        return "average latency" if self.metric == "average_latency" else f"{name} latency"
+        words = metric(self.metric).words
+        return words if words.endswith("latency") else f"{words} latency"
 
 
 def tradeoff(summary: Summary) -> Figure | None:
@@ -62,10 +63,10 @@ def tradeoff(summary: Summary) -> Figure | None:
     cells = measured(summary)
     if len(cells) < 2:
         return None
-    metric = best_percentile(cells)
-    unit, factor = style.time_unit(cell.metrics[metric].mean for cell in cells)
-    points = [(cell.metrics[metric].mean, cell.metrics["throughput"].mean) for cell in cells]
-    cloud = _Cloud(cells, metric, unit, factor, frontier(points))
+    name = best_percentile(cells)
+    unit, factor = style.time_unit(cell.metrics[name].mean for cell in cells)
+    points = [(cell.metrics[name].mean, cell.metrics["throughput"].mean) for cell in cells]
+    cloud = _Cloud(cells, name, unit, factor, frontier(points))
     slos = sorted({slo for cell in cells if (slo := cell.settings.get("slo.latency_ms")) is not None})[:_MOST_SLOS]
     notes = [
         "On the line: cells that no other beats in both; grey: the others. Up and to the left is better.",
@@ -84,7 +85,7 @@ def tradeoff(summary: Summary) -> Figure | None:
     _draw(axes, cloud)
     _draw_slos(axes, slos, limits)
     axes.set_xlabel(f"Latency, {cloud.words.removesuffix(' latency')} ({unit})")
-    axes.set_ylabel("Throughput (samples/s)")
+    axes.set_ylabel(metric("throughput").heading)
     _name(figure, axes, summary, cloud)
     return figure
 

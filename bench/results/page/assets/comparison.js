@@ -1,6 +1,6 @@
 // The page of a comparison: its rows, sorted and filtered, and each ratio with its interval.
 const data = JSON.parse(byId("data").textContent);
-const LOOKS = { faster: ["✓", "valid"], slower: ["✕", "failed"], same: ["=", "same"], unsure: ["?", "warnings"] };
+const LOOKS = { faster: ["✓", "valid"], slower: ["✕", "failed"], higher: ["↑", "same"], lower: ["↓", "same"], same: ["=", "same"], unsure: ["?", "warnings"] };
 const outcomes = Object.keys(LOOKS).filter((outcome) => data.lines.some((line) => line.outcome === outcome));
 const named = new Map(data.lines.map((line) => [line.metric, line.name]));
 const nameOf = (line) => [...data.axes.map((axis, i) => `${axis}=${line.axes[i]}`), line.name].join(", ");
@@ -41,8 +41,8 @@ function renderIntervals(lines) {
   const place = byId("intervals");
   const most = lines.slice(0, 60);
   if (!most.length) return nothing(place, "No row is shown.");
-  const colours = { faster: "good", slower: "bad", same: "muted", unsure: "warn" };
-  const symbols = { faster: "circle", slower: "square", same: "diamond", unsure: "circle-open" };
+  const colours = { faster: "good", slower: "bad", higher: "text", lower: "text", same: "muted", unsure: "warn" };
+  const symbols = { faster: "circle", slower: "square", higher: "triangle-up", lower: "triangle-down", same: "diamond", unsure: "circle-open" };
   const traces = outcomes.map((outcome) => [outcome, most.filter((line) => line.outcome === outcome)]).filter(([, mine]) => mine.length).map(([outcome, mine]) => ({
     type: "scatter", mode: "markers", x: mine.map((line) => line.numbers[0]), y: mine.map((line) => most.indexOf(line)),
     error_x: { type: "data", symmetric: false, array: mine.map((line) => (line.numbers[2] ?? line.numbers[0]) - line.numbers[0]), arrayminus: mine.map((line) => line.numbers[0] - (line.numbers[1] ?? line.numbers[0])), color: colour(colours[outcome]), thickness: 2, width: 4 },
