@@ -282,12 +282,12 @@ def test_a_metric_that_is_not_better_for_either_is_higher_or_lower(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Half the CPU utilization is not called faster, and a gate on it may go either way."""
-    sweeps = [make_cpu(factor) for factor in (1.0, 0.5)]
-    down = Compared(capsys, tmp_path / "down", *sweeps, "--metric", "cpu_util", "--gate", "cpu_util:-5%")
+    all_of_it, half = make_cpu(1.0), make_cpu(0.5)
+    down = Compared(capsys, tmp_path / "down", all_of_it, half, "--metric", "cpu_util", "--gate", "cpu_util:-5%")
     assert (down.code, down.column("B is"), down.column("gate")) == (1, ["lower"], ["BROKEN"])
-    up = Compared(capsys, tmp_path / "up", *reversed(sweeps), "--metric", "cpu_util", "--gate", "cpu_util:-5%")
+    up = Compared(capsys, tmp_path / "up", half, all_of_it, "--metric", "cpu_util", "--gate", "cpu_util:-5%")
     assert (up.code, up.column("B is")) == (0, ["higher"])
-    up = Compared(capsys, tmp_path / "gated", *reversed(sweeps), "--metric", "cpu_util", "--gate", "cpu_util:+5%")
+    up = Compared(capsys, tmp_path / "gated", half, all_of_it, "--metric", "cpu_util", "--gate", "cpu_util:+5%")
     assert (up.code, up.column("gate")) == (1, ["BROKEN"])
 
 
