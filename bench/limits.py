@@ -20,7 +20,7 @@ _DESCRIPTORS = 64  # of one process; 16 were seen
 _CUDA_DESCRIPTORS = 64  # more of one that uses a GPU
 _TENSOR_DESCRIPTORS = 2  # of the backend for each request in flight on a torch queue
 _TASKS = 16  # processes and threads beside those that compute
-_REQUEST_BYTES = 128  # of requests.parquet: twelve columns of 8 bytes, and names
+_REQUEST_BYTES = 128  # of requests.parquet: thirteen columns, most of 8 bytes, and names
 _RUN_BYTES = _MIB // 2  # of the other files of a run; 0.3 MiB were seen
 _COMPILE_BYTES = 16 * _MIB  # what the compiler makes of a small model
 

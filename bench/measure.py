@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from filelock import FileLock
 
 from bench import fork_server, scratch, supervisor
@@ -48,6 +49,7 @@ class Outcome:
     """What a run's processes left, whether or not it ended by itself.
 
     Attributes:
+        workers: which one computed each request; -1: the thread that reads requests, or none.
         load: what was planned.
         kept: which elements of each answer `digests` holds; None before the first answer.
         in_flight_ns: requests in flight, counted while the window was measured, integrated over it.
@@ -58,6 +60,7 @@ class Outcome:
     """
 
     stamps: Stamps
+    workers: npt.NDArray[np.int16]
     digests: bytes
     load: Plan
     kept: DigestPlan | None
@@ -104,7 +107,8 @@ def measure(settings: Settings, directory: Path, progress: Progress, sizes: Size
 
 def not_measured(settings: Settings, failure: RunFailed) -> Outcome:
     """The outcome of a run that failed before any process was started."""
-    return Outcome(np.zeros((0, WIDTH), np.int64), b"", plan(settings), None, 0, {}, [], {}, failure)
+    stamps, workers = np.zeros((0, WIDTH), np.int64), np.zeros(0, np.int16)
+    return Outcome(stamps, workers, b"", plan(settings), None, 0, {}, [], {}, failure)
 
 
 @dataclass(frozen=True)
@@ -184,6 +188,7 @@ def _collect(parts: _Parts, watch: Watch | None, failure: RunFailed | None) -> O
     stamps = np.array(view.stamps, dtype=np.int64).reshape(parts.board.rows, WIDTH)
     if settings.duration_s is not None and not settings.load.is_open:  # the time may have ended it, not the count
         stamps = stamps[: int((stamps[:, SENT] > 0).sum())]
+    workers = np.array(view.workers)[: len(stamps)] - 1
     kept = output_plan(view.control) if view.control[OUTPUT_SLOTS] else None
     report = (watch.backend_report if watch else None) or {}
     phases = _spent(watch.times) if watch else {}
@@ -191,6 +196,7 @@ def _collect(parts: _Parts, watch: Watch | None, failure: RunFailed | None) -> O
     in_flight_ns = int(view.control[IN_FLIGHT_NS])
     return Outcome(
         stamps,
+        workers,
         bytes(view.digests),
         parts.load,
         kept,

@@ -165,13 +165,14 @@ def _evidence(settings: Settings, measured: Stamps, outcome: Outcome) -> dict[st
 
 
 def _requests(settings: Settings, outcome: Outcome) -> dict[str, Any]:
-    """A row a request: which it was, and its stamps."""
+    """A row a request: which it was, which worker computed it (-1: none of them), and its stamps."""
     count = len(outcome.stamps)
     measured = count - 1 - settings.warmup_iters
     columns: dict[str, Any] = {
         "request": range(count),
         "phase": (["cold"] + ["warm-up"] * settings.warmup_iters + ["measured"] * measured)[:count],
         "payload": [k % settings.payloads for k in range(count)],
+        "worker": outcome.workers,
     }
     return columns | {f"{name}_ns": outcome.stamps[:, k] for k, name in enumerate(STAMPS)}
 

@@ -31,3 +31,4 @@ STAMPS = (
     COMPLETED,
 ) = range(len(STAMPS))
 WIDTH = len(STAMPS)
+STAMP_BYTES = 8  # int64

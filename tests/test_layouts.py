@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from bench.backend import layouts
 from bench.backend.device import CompilerGraphs, CudaGraph, Eager
-from bench.backend.engine import Engine, Forward, Frame
+from bench.backend.engine import DeviceEngine, Forward, Frame, HostEngine
 from bench.backend.layouts import LAYOUTS, Layout, Pipelined
 from bench.queues.base import Buffer
 from bench.stamps import D2H_END, H2D_START, RECEIVED, REPLIED, WIDTH
@@ -49,10 +49,10 @@ class FakeEager(Eager):
     """The real one but for its model, which is no module, and for its priming, which asks torch.cuda for the stream."""
 
     def __init__(self, device: FakeDevice) -> None:
-        vars(self).update(_model=FakeModel(device), _example=device.tensor("example"), _copies=True)
+        vars(self).update(model=FakeModel(device), _example=device.tensor("example"), _copies=True)
 
     def prime(self) -> None:
-        self._model(self._example)
+        self.model(self._example)
 
 
 class FakeCudaGraph(CudaGraph):
@@ -86,7 +86,7 @@ def in_turn(order: bool) -> Callable[[FakeDevice], Forward]:
 
     class Turns(CompilerGraphs):
         def __init__(self, model: SharedGraph, example: FakeTensor, turn: Any, last: Any) -> None:
-            vars(self).update(_model=model, _example=example, _copies=True, _turn=turn, _last=last)
+            vars(self).update(model=model, _example=example, _copies=True, _turn=turn, _last=last)
 
         def prime(self) -> None:
             """Primed by the thread that makes it."""
@@ -106,7 +106,7 @@ class Hasty(FakeEager):
     """Hands on the model's own memory instead of a copy."""
 
     def __call__(self, frame: Frame) -> None:
-        frame.output = self._model(frame.input)
+        frame.output = self.model(frame.input)
 
 
 @dataclass
@@ -118,6 +118,7 @@ class Run:
     failures: list[BaseException]
     layout: Layout
     stamps: memoryview
+    workers: list[int]
 
     @property
     def right(self) -> bool:
@@ -142,6 +143,7 @@ def drive(
     device = FakeDevice(resolution_ns)
     server = FakeServer(device, requests, slots, pageable=pageable, timeout_s=TIMEOUT_S)
     stamps = memoryview(bytearray(requests * WIDTH * 8)).cast("q")
+    made_by = memoryview(bytearray(requests * 2)).cast("h")
     failures: list[BaseException] = []
     numbers = itertools.count()
 
@@ -158,17 +160,17 @@ def drive(
 
     with pytest.MonkeyPatch.context() as patch, device.stream(device.Stream()):
         patch.setattr(layouts, "SimpleQueue", lambda: HandOver(device))
-        engine = Engine(
+        engine = DeviceEngine(
             server,
             device,
             stamps,
+            made_by,
             [forward(device) for _ in range(workers)],
             new_frame,
-            copies=True,
+            nullcontext,
+            failed,
+            TIMEOUT_S,
             pins=pins,
-            thread_state=nullcontext,
-            failed=failed,
-            timeout_s=TIMEOUT_S,
         )
         made = layout(engine, buffers)
         made.start()
@@ -179,7 +181,7 @@ def drive(
             failed(error)
         server.finished.wait(TIMEOUT_S)
         made.stop()
-    return Run(device.faults, server.answers, failures, made, stamps)
+    return Run(device.faults, server.answers, failures, made, stamps, made_by.tolist())
 
 
 def deaf(mark: int, verb: str) -> Mutation:
@@ -295,6 +297,7 @@ def test_nothing_races_and_answers_are_right(
     assert run.failures == []
     assert run.faults == []
     assert run.right
+    assert set(run.workers) <= ({0} if name == "serial" else set(range(1, 1 + workers)))
     assert not any(thread.is_alive() for thread in run.layout.threads)
 
 
@@ -344,7 +347,7 @@ class RecycledBeforeCopyOut(Pipelined):
 class RecycledAfterCompute(Pipelined):
     """Broken on purpose: a frame is free again as soon as its forward pass is queued."""
 
-    def _compute(self, forward: Forward) -> None:
+    def _compute(self, _number: int, forward: Forward) -> None:
         while (frame := self._copied.get()) is not None:
             self.engine.compute(frame, forward)
             self._free.put(frame)
@@ -412,7 +415,7 @@ def device_times(elapsed_ms: list[float], anchor_ns: int) -> list[int]:
     stamps[D2H_END] = anchor_ns
     engine: Any = SimpleNamespace(stamps=stamps)
     frame: Any = SimpleNamespace(marks=[Timed(ms) for ms in (*elapsed_ms, 0.0)])
-    Engine._device_times(engine, frame, 0)
+    DeviceEngine._device_times(engine, frame, 0)
     return list(stamps[H2D_START : D2H_END + 1])
 
 
@@ -471,11 +474,14 @@ class Plain:
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def __call__(self, frame: Frame) -> None:
-        self.seen.append(frame.input.data_ptr())
-        if frame.input[0] < 0:
+    def model(self, payload: torch.Tensor) -> torch.Tensor:
+        self.seen.append(payload.data_ptr())
+        if payload[0] < 0:
             raise ArithmeticError("a negative payload")
-        frame.output = torch.stack((frame.input.sum(), frame.input.mean()))
+        return torch.stack((payload.sum(), payload.mean()))
+
+    def __call__(self, frame: Frame) -> None:
+        frame.output = self.model(frame.input)
 
     def prime(self) -> None:
         """Nothing."""
@@ -485,17 +491,16 @@ def cpu_layout(name: str, requests: int) -> tuple[Layout, HostServer, "queue.Sim
     """A layout over torch's own CPU module, started."""
     module: Any = torch.get_device_module("cpu")
     server, failures = HostServer(), queue.SimpleQueue[BaseException]()
-    engine = Engine(
+    engine = HostEngine(
         server,
         module,
         memoryview(bytearray(requests * WIDTH * 8)).cast("q"),
+        memoryview(bytearray(requests * 2)).cast("h"),
         [Plain() for _ in range(1 if name == "serial" else 2)],
         lambda: Frame(module, own_input=None, own_output=None),
-        copies=False,
-        pins=False,
-        thread_state=torch.inference_mode,
-        failed=failures.put,
-        timeout_s=TIMEOUT_S,
+        torch.inference_mode,
+        failures.put,
+        TIMEOUT_S,
     )
     layout = LAYOUTS[name](engine, 1)
     layout.start()
@@ -513,6 +518,10 @@ def test_cpu_reads_the_queues_own_memory(name: str) -> None:
     layout.stop()
     forwards: Any = layout.engine.forwards
     assert sorted(p for forward in forwards for p in forward.seen) == sorted(p.data_ptr() for p in payloads)
+    computed_by = [max(0, worker - 1) for worker in layout.engine.workers]
+    assert [payload.data_ptr() in forwards[k].seen for payload, k in zip(payloads, computed_by, strict=True)] == [
+        True
+    ] * len(payloads)
     assert server.answers == {k: [k + 3.0, pytest.approx(k / 3 + 1.0)] for k in range(20)}
     assert failures.empty()
     for row in range(0, len(layout.engine.stamps), WIDTH):

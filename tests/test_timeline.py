@@ -3,6 +3,7 @@
 import csv
 import json
 from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from make_records import make_record
 from bench.clock import MARK
 from bench.errors import BenchError
 from bench.results.metrics import Stamps
+from bench.results.raw import read_workers
 from bench.results.record import write_record, write_requests
 from bench.results.slices import PID, STAGES
 from bench.results.timeline import chosen, timeline, write_timeline
@@ -47,9 +49,17 @@ def make_stamps(count: int, workers: int = 2, seed: int = 0, interval: int = 1_0
     return stamps
 
 
-def made(stamps: Stamps, most: int = 100, profile: list[Event] | None = None, **record: Any) -> list[Event]:
+def made(
+    stamps: Stamps,
+    most: int = 100,
+    profile: list[Event] | None = None,
+    workers: Sequence[int] | None = None,
+    **record: Any,
+) -> list[Event]:
     """The events of a run with these stamps, checked for what makes a trace legal."""
-    trace = timeline(make_record(**record), stamps, [], profile or [], most)
+    if workers is None:
+        workers = [-1] * len(stamps)
+    trace = timeline(make_record(**record), stamps, np.array(workers, np.int16), [], profile or [], most)
     events: list[Event] = json.loads(json.dumps(trace, allow_nan=False))["traceEvents"]
     assert_legal(events)
     return events
@@ -130,18 +140,43 @@ def test_slices_are_the_stamps_and_lie_end_to_end(count: int, workers: int, seed
     assert len(by(events, "X", "tid")) <= 4 + workers
 
 
-def test_lanes_are_as_many_as_workers_were_busy_and_are_named() -> None:
-    """Two requests computed at the same time lie on two lanes, a third one after them on the first again."""
+def tracks_of(events: list[Event]) -> tuple[list[str], dict[int, str]]:
+    """The names of all tracks in their order, and of the one on which each request was computed."""
+    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    computed = {e["args"]["request"]: names[e["tid"]] for e in events if e.get("cat") == "compute"}
+    return [names[tid] for tid in sorted(names)], computed
+
+
+def overlapping() -> Stamps:
+    """Three requests: computed from 0 to 10 ns, 5 to 20 and 10 to 30."""
     stamps = make_stamps(3)
     for k, (start, end) in enumerate([(0, 10), (5, 20), (10, 30)], 1):
         stamps[k, COMPUTE_START], stamps[k, COMPUTE_END] = START + 10**9 + start, START + 10**9 + end
-    events = made(stamps)
-    names = {e["tid"]: e["args"]["name"] for e in events if e["name"] == "thread_name"}
-    lanes = {e["args"]["request"]: names[e["tid"]] for e in events if e.get("cat") == "compute"}
-    assert lanes == {1: "compute lane 1", 2: "compute lane 2", 3: "compute lane 1"}
-    assert [names[tid] for tid in sorted(names)] == [
-        *("sender", "h2d", "compute lane 1", "compute lane 2", "d2h", "receiver")
-    ]
+    return stamps
+
+
+def test_each_worker_has_a_track_of_its_own() -> None:
+    """What a worker computed lies on its track, whoever was busy meanwhile; tracks are in the workers' order."""
+    names, computed = tracks_of(made(overlapping(), workers=[-1, 11, 2, 11]))
+    assert computed == {1: "worker-11", 2: "worker-2", 3: "worker-11"}
+    assert names == ["sender", "h2d", "worker-2", "worker-11", "d2h", "receiver"]
+
+
+@pytest.mark.parametrize(("worker", "track"), [(0, "worker-0"), (-1, "compute")])
+def test_what_overlaps_on_one_track_lies_on_lanes(worker: int, track: str) -> None:
+    """A device's times may overlap by their error, and an old record names no worker: no slice covers another."""
+    names, computed = tracks_of(made(overlapping(), workers=[worker] * 4))
+    assert computed == {1: f"{track} lane 1", 2: f"{track} lane 2", 3: f"{track} lane 1"}
+    assert names == ["sender", "h2d", f"{track} lane 1", f"{track} lane 2", "d2h", "receiver"]
+
+
+def test_the_workers_are_read_from_the_file(tmp_path: Path) -> None:
+    """A file that is older than the column names none."""
+    columns = {f"{name}_ns": make_stamps(2)[:, k] for k, name in enumerate(STAMPS)}
+    write_requests(tmp_path, columns)
+    assert read_workers(tmp_path).tolist() == [-1, -1, -1]
+    write_requests(tmp_path, {**columns, "worker": np.array([-1, 3, 0], np.int16)})
+    assert read_workers(tmp_path).tolist() == [-1, 3, 0]
 
 
 @given(st.integers(1, 80), st.integers(0, 10**6), st.integers(1, 100))

@@ -84,21 +84,21 @@ class Eager:
     """The module called as it is, compiled or not."""
 
     def __init__(self, model: torch.nn.Module, example: torch.Tensor, *, copies: bool) -> None:
-        self._model = direct(model)
+        self.model = direct(model)
         self._example = example
         self._copies = copies
 
     def __call__(self, frame: Frame) -> None:
         """On a device the answer goes to memory that the layout owns: the next pass may reuse the model's own."""
         if self._copies:
-            frame.output.copy_(self._model(frame.input), non_blocking=True)
+            frame.output.copy_(self.model(frame.input), non_blocking=True)
         else:
-            frame.output = self._model(frame.input)
+            frame.output = self.model(frame.input)
 
     def prime(self) -> None:
         """Run it on an input that nobody else writes."""
         for _ in range(_PRIMING_PASSES if self._copies else 1):
-            self._model(self._example)
+            self.model(self._example)
         if self._copies:
             torch.cuda.current_stream().synchronize()
 
@@ -128,7 +128,7 @@ class CudaGraph:
     """The module's forward pass captured once as a CUDA graph, with an input and an output of its own."""
 
     def __init__(self, model: torch.nn.Module, example: torch.Tensor) -> None:
-        self._model = model
+        self.model = model
         self._input = example.clone()
         self._graph = torch.cuda.CUDAGraph()
         self._output: Any = None
@@ -142,10 +142,10 @@ class CudaGraph:
     def prime(self) -> None:
         """Warm up and capture, on this thread's stream."""
         for _ in range(_PRIMING_PASSES):
-            self._model(self._input)
+            self.model(self._input)
         torch.cuda.current_stream().synchronize()
         with torch.cuda.graph(self._graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
-            self._output = self._model(self._input)
+            self._output = self.model(self._input)
 
 
 def forwards(settings: Settings, model: torch.nn.Module, example: torch.Tensor, device_module: Any) -> list[Forward]:

@@ -79,16 +79,7 @@ class Serial(Layout):
 
     def serve(self, requests: Sequence[tuple[int, Any]]) -> None:
         """The whole of each request before the next."""
-        engine, frame, stamps = self.engine, self.frames[0], self.engine.stamps
-        copy_in, compute, copy_out, respond = engine.copy_in, engine.compute, engine.copy_out, engine.respond
-        forward = engine.forwards[0]
-        for index, host in requests:
-            stamps[index * WIDTH + RECEIVED] = now()
-            frame.index, frame.host = index, host
-            copy_in(frame)
-            compute(frame, forward)
-            copy_out(frame)
-            respond(frame)
+        self.engine.answer_in_turn(requests, self.frames[0], self.engine.forwards[0])
 
 
 class Async(Layout):
@@ -98,7 +89,7 @@ class Async(Layout):
         """One thread a worker."""
         self._requests: SimpleQueue[Any] = SimpleQueue()
         for k, forward in enumerate(self.engine.forwards):
-            self._spawn(f"worker-{k}", self._work, self.frames[k], forward, prime=forward.prime)
+            self._spawn(f"worker-{k}", self._work, k, self.frames[k], forward, prime=forward.prime)
 
     def serve(self, requests: Sequence[tuple[int, Any]]) -> None:
         """Hand over; the pool takes them in order."""
@@ -113,14 +104,12 @@ class Async(Layout):
             self._requests.put(None)
         super().stop()
 
-    def _work(self, frame: Frame, forward: Forward) -> None:
-        engine, get = self.engine, self._requests.get
+    def _work(self, number: int, frame: Frame, forward: Forward) -> None:
+        answer, get, workers = self.engine.answer, self._requests.get, self.engine.workers
         while (request := get()) is not None:
             frame.index, frame.host = request
-            engine.copy_in(frame)
-            engine.compute(frame, forward)
-            engine.copy_out(frame)
-            engine.respond(frame)
+            workers[frame.index] = 1 + number
+            answer(frame, forward)
 
 
 class Pipelined(Layout):
@@ -136,7 +125,7 @@ class Pipelined(Layout):
         for frame in self.frames:
             self._free.put(frame)
         for k, forward in enumerate(self.engine.forwards):
-            self._spawn(f"worker-{k}", self._compute, forward, prime=forward.prime)
+            self._spawn(f"worker-{k}", self._compute, k, forward, prime=forward.prime)
         self._spawn("d2h", self._copy_out)
 
     def serve(self, requests: Sequence[tuple[int, Any]]) -> None:
@@ -160,9 +149,11 @@ class Pipelined(Layout):
         self._computed.put(None)
         super().stop()
 
-    def _compute(self, forward: Forward) -> None:
-        compute, get, put = self.engine.compute, self._copied.get, self._computed.put
+    def _compute(self, number: int, forward: Forward) -> None:
+        compute, workers = self.engine.compute, self.engine.workers
+        get, put = self._copied.get, self._computed.put
         while (frame := get()) is not None:
+            workers[frame.index] = 1 + number
             compute(frame, forward)
             put(frame)
 

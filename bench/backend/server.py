@@ -10,7 +10,7 @@ import torch
 from bench.backend import device as devices
 from bench.backend import out_of_memory
 from bench.backend.checkpoints import locate
-from bench.backend.engine import Engine
+from bench.backend.engine import DeviceEngine, HostEngine
 from bench.backend.layouts import LAYOUTS, Layout
 from bench.backend.models import build, check_answer
 from bench.backend.references import references
@@ -131,19 +131,19 @@ class Backend:
             devices.pin(self.server.outputs)  # type: ignore[attr-defined]  # the shared-memory queue has them
         example = host.to(self.device)
         module: Any = torch.get_device_module(self.device)
-        engine = Engine(
+        parts = (
             self.server,
             module,
             self.view.stamps,
+            self.view.workers,
             devices.forwards(settings, self.model, example, module),
             devices.new_frame_for(example, self.output, module),
-            copies=cuda,
-            pins=cuda and not shared,
-            gathers=not cuda and self.output.numel() * self.output.element_size() <= _SMALL_BYTES,
-            thread_state=self.thread_state,
-            failed=self._failed,
-            timeout_s=settings.stall_timeout_s,
+            self.thread_state,
+            self._failed,
+            settings.stall_timeout_s,
         )
+        is_small = self.output.numel() * self.output.element_size() <= _SMALL_BYTES
+        engine = DeviceEngine(*parts, pins=not shared) if cuda else HostEngine(*parts, gathers=is_small)
         layout = LAYOUTS[settings.stream_layout.name](engine, settings.stream_layout.buffers_per_worker)
         if cuda:  # what was made here must be there before other threads' streams touch it
             torch.cuda.current_stream(self.device).synchronize()

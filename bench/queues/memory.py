@@ -25,6 +25,7 @@ CONTROL_WORDS = 16
 
 DIGEST_BYTES = 32  # kept of every answer: eight float32
 _WORD = 8
+_WORKER_BYTES = 2  # of the number of a worker
 _PAGE = mmap.PAGESIZE
 CONTROL_MESSAGES = 4  # queue entries beside the requests: begin and end, and room
 
@@ -97,6 +98,7 @@ def _layout(rows: int, payloads: int, payload_bytes: int) -> dict[str, int]:
         "response_slots": entries,
         "stamps": rows * WIDTH * _WORD,
         "digests": rows * DIGEST_BYTES,
+        "workers": rows * _WORKER_BYTES,
     }
     offsets, position = {}, 0
     for name, size in sizes.items():
@@ -109,7 +111,7 @@ def _layout(rows: int, payloads: int, payload_bytes: int) -> dict[str, int]:
 
 
 class Board:
-    """The shared block of one run: control words, the two message rings, stamps, digests, payloads.
+    """The shared block of one run: control words, the two message rings, stamps, digests, workers, payloads.
 
     Sizes follow from `rows` (requests of the run), `payloads` and `payload_bytes` alone, so the
     supervisor makes it without torch, and each process maps it once.
@@ -128,7 +130,10 @@ class Board:
 
 
 class BoardView:
-    """A `Board` as this process sees it: memoryviews of int64 ('q') and of bytes ('B')."""
+    """A `Board` as this process sees it: memoryviews of int64 ('q'), of bytes ('B'), and of int16 ('h') for workers.
+
+    `workers` has 1 + k for a request that worker k computed, 0 where the thread that reads requests did.
+    """
 
     def __init__(self, board: Board, present: bool) -> None:
         offsets = _layout(board.rows, board.payloads, board.payload_bytes)
@@ -145,6 +150,8 @@ class BoardView:
         self.response_slots = words("response_slots", entries)
         self.stamps = words("stamps", board.rows * WIDTH * _WORD)
         self.digests = whole[offsets["digests"] : offsets["digests"] + board.rows * DIGEST_BYTES]
+        workers = offsets["workers"]
+        self.workers = whole[workers : workers + board.rows * _WORKER_BYTES].cast("h")
         stride = (offsets["end"] - offsets["payloads"]) // board.payloads
         starts = range(offsets["payloads"], offsets["end"], stride)
         self.payloads = [whole[start : start + board.payload_bytes] for start in starts]

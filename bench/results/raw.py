@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.results.metrics import Stamps
 from bench.results.record import REQUESTS_FILE
@@ -30,6 +31,24 @@ def read_stamps(directory: Path) -> Stamps:
         raise ValueError(f"{directory / REQUESTS_FILE}: has {table.num_columns} of the {len(STAMPS)} stamps")
     # Not to_numpy, which imports pandas.
     return np.stack([np.from_dlpack(column.combine_chunks()) for column in table.columns], axis=1)
+
+
+def read_workers(directory: Path) -> npt.NDArray[np.int16]:
+    """Which worker computed each request; -1 where none of them did, or where the file is older than that column.
+
+    Raises OSError, ValueError.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(directory / REQUESTS_FILE) as file:
+            if "worker" not in file.schema_arrow.names:
+                return np.full(file.metadata.num_rows, -1, np.int16)
+            (column,) = file.read(["worker"]).columns
+    except pyarrow.ArrowException as error:
+        raise ValueError(f"{directory / REQUESTS_FILE}: {error}") from error
+    return np.asarray(np.from_dlpack(column.combine_chunks()), dtype=np.int16)
 
 
 def read_telemetry(directory: Path) -> list[Sample]:

@@ -1,9 +1,8 @@
 """The slices of a run's timeline: the way of each request through the two processes, as Chrome trace events. Pure.
 
 The slices of a request lie end to end, from the time at which it was to be sent to its completion, and arrows join
-them. Stages that a thread works on lie on lanes without overlap: the stamps do not say which worker ran a request,
-so two lanes are what was busy at the same time, not two threads. Waits overlap freely, as asynchronous events; a
-viewer sorts their tracks by name.
+them. Each worker has a track for what it computed. Where slices of one track overlap, as the copies of several
+workers do, they lie on lanes of it. Waits overlap freely, as asynchronous events; a viewer sorts their tracks by name.
 """
 
 from collections.abc import Iterator, Sequence
@@ -53,23 +52,37 @@ STAGES = (
     Stage("response queue", "wait 6: response queue", REPLIED, COMPLETED, is_wait=True),
     Stage("completed", "receiver", COMPLETED, COMPLETED),
 )
-# The stages of the cold first request are not told apart.
+# The stages of the cold first request are not told apart, and no worker is there yet.
 _COLD = (*STAGES[:3], Stage("load, compile, compute", "compute", RECEIVED, REPLIED), *STAGES[-2:])
 _ORDER = list(dict.fromkeys(stage.track for stage in STAGES))
 
 
 @dataclass
 class Slice:
-    """One stage of one request, in nanoseconds; `is_open`: it had not ended when the run had."""
+    """One stage of one request.
+
+    Attributes:
+        worker: which one computed the request; -1 where there are none.
+        start, end: in nanoseconds.
+        is_open: it had not ended when the run had.
+        lane, tid: where it is drawn: see `placed`.
+    """
 
     stage: Stage
     request: int
+    worker: int
     start: int
     end: int
     is_first: bool
     is_last: bool
     is_open: bool
     lane: int = 0
+    tid: int = PID
+
+    @property
+    def track(self) -> str:
+        """What its track is called."""
+        return f"worker-{self.worker}" if self.stage.track == "compute" and self.worker >= 0 else self.stage.track
 
     def events(self, origin: int) -> Iterator[TraceEvent]:
         """One complete event, or the pair of an asynchronous one; the arrow comes from the one before."""
@@ -93,22 +106,17 @@ class Slice:
         kept = {key: event[key] for key in ("name", "cat", "pid")}
         yield kept | {"ph": "e", "ts": (self.end - origin) / 1000} | pair
 
-    @property
-    def tid(self) -> int:
-        """Of its lane; in the order of the stages."""
-        return PID + 1000 * (1 + _ORDER.index(self.stage.track)) + self.lane
 
-
-def slices_of(drawn: Sequence[int], rows: Stamps, end: int) -> Iterator[Slice]:
+def slices_of(drawn: Sequence[int], rows: Stamps, workers: Sequence[int], end: int) -> Iterator[Slice]:
     """The stages of each request whose both stamps were taken; and the one that had begun when the run ended."""
-    for request, row in zip(drawn, rows.tolist(), strict=True):
+    for request, row, worker in zip(drawn, rows.tolist(), workers, strict=True):
         made = []
         for stage in STAGES if request else _COLD:
             start, stop = row[stage.start], row[stage.end]
             if start and stop:
-                made.append(Slice(stage, request, start, max(start, stop), False, False, False))
+                made.append(Slice(stage, request, worker, start, max(start, stop), False, False, False))
             elif start and not any(row[stage.end :]):
-                made.append(Slice(stage, request, start, end, False, False, True))
+                made.append(Slice(stage, request, worker, start, end, False, False, True))
         made.sort(key=lambda slice_: slice_.start)  # stamps of an invalid run may be out of order
         if made:
             made[0].is_first = made[-1].is_last = True
@@ -117,15 +125,18 @@ def slices_of(drawn: Sequence[int], rows: Stamps, end: int) -> Iterator[Slice]:
 
 def placed(slices: list[Slice]) -> list[Slice]:
     """The same, each on a lane of its track; a request's own slices on one track share a lane."""
-    for track in _ORDER:
-        groups: dict[int, list[Slice]] = {}
-        for slice_ in slices:
-            if slice_.stage.track == track and not slice_.stage.is_wait:
-                groups.setdefault(slice_.request, []).append(slice_)
+    tracks: dict[tuple[int, int], dict[int, list[Slice]]] = {}
+    for slice_ in slices:
+        if not slice_.stage.is_wait:
+            place = _ORDER.index(slice_.stage.track), slice_.worker if slice_.stage.track == "compute" else -1
+            tracks.setdefault(place, {}).setdefault(slice_.request, []).append(slice_)
+    tid = PID
+    for _, track in sorted(tracks.items()):
         free: list[int] = []  # when each lane becomes so
-        for group in sorted(groups.values(), key=lambda g: (g[0].start, g[-1].end)):
+        for group in sorted(track.values(), key=lambda g: (g[0].start, g[-1].end)):
             lane = next((k for k, time in enumerate(free) if time <= group[0].start), len(free))
             free[lane : lane + 1] = [group[-1].end]
             for slice_ in group:
-                slice_.lane = lane
+                slice_.lane, slice_.tid = lane, tid + 1 + lane
+        tid += len(free)
     return slices

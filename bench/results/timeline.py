@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bench.errors import BenchError
 from bench.results.files import write_text
 from bench.results.metrics import Stamps
 from bench.results.profile import TraceEvent, moved
-from bench.results.raw import Sample, read_stamps, read_telemetry
+from bench.results.raw import Sample, read_stamps, read_telemetry, read_workers
 from bench.results.record import REQUESTS_FILE, Record, read_record
 from bench.results.slices import PID, Slice, placed, slices_of
 from bench.stamps import COMPLETED, INTENDED, SENT
@@ -53,7 +54,8 @@ def write_timeline(directory: Path) -> Path | None:
         most = record.settings.get("timeline", {}).get("max_requests")
         if not most or not ((stamps := read_stamps(directory))[:, SENT] > 0).any():
             return None
-        made = timeline(record, stamps, read_telemetry(directory), _profile(directory), most)
+        rest = read_workers(directory), read_telemetry(directory), _profile(directory)
+        made = timeline(record, stamps, *rest, most)
         write_text(file, json.dumps(made, separators=(",", ":")))
     except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:  # files may be anybody's
         raise BenchError(f"{file}: not written: {type(error).__name__}: {error}") from error
@@ -61,14 +63,22 @@ def write_timeline(directory: Path) -> Path | None:
 
 
 def timeline(
-    record: Record, stamps: Stamps, samples: Sequence[Sample], profile: Sequence[TraceEvent], max_requests: int
+    record: Record,
+    stamps: Stamps,
+    workers: npt.NDArray[np.int16],
+    samples: Sequence[Sample],
+    profile: Sequence[TraceEvent],
+    max_requests: int,
 ) -> dict[str, Any]:
-    """The trace of at most `max_requests` requests of a run of which at least one was sent."""
+    """The trace of at most `max_requests` requests of a run of which at least one was sent.
+
+    `workers` has the number of the worker that computed each request, or -1.
+    """
     drawn = chosen(stamps, record.settings["warmup_iters"], max_requests)
     rows = stamps[drawn]
     origin = int(rows[rows > 0].min())
     end = max(int(stamps.max()), *(int(sample["time_ns"]) for sample in samples), origin)
-    slices = placed(list(slices_of(drawn, rows, end)))
+    slices = placed(list(slices_of(drawn, rows, workers[drawn].tolist(), end)))
     spans = _spans(drawn, rows, end)
     events = [
         *(event for slice_ in slices for event in slice_.events(origin)),
@@ -146,11 +156,11 @@ def _count(name: str, unit: str, value: float, time_ns: int, origin: int) -> Tra
 def _names(slices: Iterable[Slice]) -> Iterator[TraceEvent]:
     """What the process and its tracks are called, in which order."""
     lanes = {slice_.tid: slice_ for slice_ in slices if not slice_.stage.is_wait}
+    several = {slice_.track for slice_ in lanes.values() if slice_.lane}
     yield _name("process_name", PID, name="requests")
     yield _name("process_sort_index", PID, sort_index=-1)
-    several = {slice_.stage.track for slice_ in lanes.values() if slice_.lane}
     for tid, slice_ in sorted(lanes.items()):
-        track = slice_.stage.track
+        track = slice_.track
         yield _name("thread_name", tid, name=f"{track} lane {slice_.lane + 1}" if track in several else track)
         yield _name("thread_sort_index", tid, sort_index=tid - PID)
 
