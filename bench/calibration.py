@@ -17,7 +17,7 @@ from bench.backend.checkpoints import cache_directory
 from bench.config import Load, Model, Settings
 from bench.device_claim import Claim, DeviceBusy, claimed
 from bench.measure import measure, no_progress
-from bench.results.files import write_text
+from bench.results.files import read_object, write_text
 from bench.results.metrics import run_metrics
 from bench.telemetry.environment import environment
 
@@ -29,7 +29,7 @@ _LOCK_S = 120.0
 
 def harness_overhead_us(settings: Settings) -> float | None:
     """Microseconds a request costs in the layout and queue of `settings`; None where it was not calibrated."""
-    known = _read(_file(settings))
+    known = read_object(_file(settings))
     return known.get(_key(settings))
 
 
@@ -49,7 +49,7 @@ def _calibrate(settings: Settings, claim: Claim) -> None:
     file = _file(settings)
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock", timeout=_LOCK_S):
-        known = _read(file)
+        known = read_object(file)
         if _key(settings) in known:
             return
         costs = [cost for _ in range(_TRIES) if (cost := _measure(settings)) is not None]
@@ -107,12 +107,3 @@ def _file(settings: Settings) -> Path:
     identity = json.dumps([here["machine_id"], here["cpu"], here["versions"], here["kernel"]], sort_keys=True)
     name = hashlib.sha256(identity.encode()).hexdigest()[:16]
     return cache_directory(settings) / "calibration" / f"{name}.json"
-
-
-def _read(file: Path) -> dict[str, float]:
-    """What is known; nothing where the file is missing or broken, since it can be measured again."""
-    try:
-        known = json.loads(file.read_text())
-    except (OSError, ValueError):
-        return {}
-    return known if isinstance(known, dict) else {}

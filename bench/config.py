@@ -17,6 +17,7 @@ from bench.conversion import Choice, Range, build
 from bench.errors import ConfigError
 from bench.invocation import RETRIED
 
+OPEN_LOADS = ("constant", "poisson", "replay", "ramp")  # requests go at planned times, whatever became of others
 DTYPES = {"float32": 4, "bfloat16": 2, "float16": 2}  # itemsize in bytes
 
 
@@ -54,7 +55,7 @@ class Queue:
 class Load:
     """When requests are sent. Each pattern has its own keys; `bench.frontend.plan` makes the times of it."""
 
-    name: Annotated[str, Choice("burst", "closed", "constant", "poisson", "replay", "ramp")]
+    name: Annotated[str, Choice("burst", "closed", *OPEN_LOADS)]
     clients: Annotated[int | None, Range(1, 100_000)] = None
     think_ms: Annotated[float, Range(0, 10**7)] = 0.0
     rate: Annotated[float | None, Range(1e-3, 1e7)] = None
@@ -65,7 +66,7 @@ class Load:
     @property
     def is_open(self) -> bool:
         """Whether requests are sent at planned times, whatever became of those before."""
-        return self.name not in ("burst", "closed")
+        return self.name in OPEN_LOADS
 
 
 @dataclass(frozen=True)

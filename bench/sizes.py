@@ -7,9 +7,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
-from bench.results.files import write_text
+from bench.results.files import read_object, write_text
 
 SIZES_FILE = "preflight.json"
 
@@ -34,22 +33,13 @@ class Sizes:
 def write_sizes(directory: Path, sizes: Mapping[str, Sizes]) -> None:
     """Leave the sizes of cells, by their identity, beside those that an earlier command left."""
     directory.mkdir(parents=True, exist_ok=True)
-    known = _read(directory) | {cell: asdict(found) for cell, found in sizes.items()}
+    known = read_object(directory / SIZES_FILE) | {cell: asdict(found) for cell, found in sizes.items()}
     write_text(directory / SIZES_FILE, json.dumps(known, indent=1))
 
 
 def read_sizes(directory: Path, cell: str) -> Sizes | None:
     """The sizes of one cell; None where no preflight has left them."""
     try:
-        return Sizes(**_read(directory)[cell])
+        return Sizes(**read_object(directory / SIZES_FILE)[cell])
     except (KeyError, TypeError):
         return None
-
-
-def _read(directory: Path) -> dict[str, Any]:
-    """What the file holds; nothing where it is not there or broken."""
-    try:
-        found = json.loads((directory / SIZES_FILE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

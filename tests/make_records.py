@@ -27,6 +27,18 @@ ENVIRONMENT = {
 START = datetime(2025, 1, 31, 12, tzinfo=timezone.utc)
 
 
+def changed(changes: Mapping[str, Any]) -> dict[str, Any]:
+    """The default settings with other values under dotted keys."""
+    values = copy.deepcopy(SETTINGS)
+    for key, value in changes.items():
+        *groups, last = key.split(".")
+        place = values
+        for group in groups:
+            place = place[group]
+        place[last] = value
+    return values
+
+
 def make_record(
     changes: Mapping[str, Any] | None = None,
     *,
@@ -38,14 +50,7 @@ def make_record(
     **others: Any,
 ) -> Record:
     """A record of the default settings but for `changes` (dotted keys), started `seconds` after START."""
-    values = copy.deepcopy(SETTINGS)
-    for key, value in (changes or {}).items():
-        *groups, last = key.split(".")
-        place = values
-        for group in groups:
-            place = place[group]
-        place[last] = value
-    settings = Settings.from_mapping(values)
+    settings = Settings.from_mapping(changed(changes or {}))
     return Record(
         **{
             "experiment": settings.experiment,

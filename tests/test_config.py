@@ -1,6 +1,5 @@
 """Settings: bad values are refused by name and all at once; identity; YAML and types agree."""
 
-import copy
 import math
 import re
 from collections.abc import Mapping
@@ -12,7 +11,7 @@ import pytest
 from hydra import compose, initialize_config_dir
 from hypothesis import example, given
 from hypothesis import strategies as st
-from make_records import SETTINGS
+from make_records import SETTINGS, changed
 from omegaconf import OmegaConf
 
 from bench import hydra_glue
@@ -58,18 +57,6 @@ ANOTHER: dict[str, Any] = {  # a legal other value of each key whose default is 
 }
 scalars = st.none() | st.booleans() | st.integers() | st.floats() | st.text()
 anything = st.recursive(scalars, lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner), max_leaves=5)
-
-
-def changed(changes: Mapping[str, Any], base: Mapping[str, Any] = SETTINGS) -> dict[str, Any]:
-    """`base` with other values under dotted keys."""
-    values = copy.deepcopy(dict(base))
-    for key, value in changes.items():
-        *groups, last = key.split(".")
-        place = values
-        for group in groups:
-            place = place[group]
-        place[last] = value
-    return values
 
 
 def another(key: str) -> Settings:

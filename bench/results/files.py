@@ -1,10 +1,12 @@
 """Whole files or none: everything is written beside its place and renamed into it."""
 
+import json
 import os
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 
 @contextmanager
@@ -32,6 +34,15 @@ def write_text(path: Path, text: str, *, durable: bool = False) -> None:
     """
     with replacing(path, durable=durable) as temporary:
         temporary.write_bytes(text.encode("utf-8", "backslashreplace"))
+
+
+def read_object(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that can be made again: empty where it is missing, broken or something else."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _sync(path: Path) -> None:

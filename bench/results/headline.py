@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 
+from bench.config import OPEN_LOADS
 from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES
 from bench.results.summary import Cell, Summary
 
 HEADLINE = ("warmup_latency", "average_latency", "throughput", "gpu_util")  # the figures of PyTorch's benchmark
 _NO_RATIO = ("slo_share",)  # shares, of which a ratio says nothing
-_OPEN = ("constant", "poisson", "replay", "ramp")
 
 
 def columns(summary: Summary) -> list[str]:
@@ -25,11 +25,14 @@ def rated(name: str) -> bool:
 
 def tail_metric(cells: Sequence[Cell]) -> str | None:
     """The highest percentile, up to p99, that all cells with a latency of their own support."""
-    waiting = [cell for cell in own_latency(cells) if cell.n]
-    for name, quantile in sorted(PERCENTILES.items(), key=lambda item: -item[1]):
-        if quantile <= 0.99 and waiting and all(f"latency_{name}" in cell.metrics for cell in waiting):
-            return f"latency_{name}"
-    return None
+    return highest_percentile([cell for cell in own_latency(cells) if cell.n])
+
+
+def highest_percentile(cells: Sequence[Cell]) -> str | None:
+    """Of the latency, up to p99, that all `cells` support."""
+    names = [f"latency_{name}" for name, quantile in PERCENTILES.items() if quantile <= 0.99]
+    shared = [name for name in names if all(name in cell.metrics for cell in cells)]
+    return shared[-1] if cells and shared else None
 
 
 def latency_metric(cells: Sequence[Cell]) -> str:
@@ -44,7 +47,7 @@ def own_latency(cells: Sequence[Cell]) -> list[Cell]:
 
 def own_pace(cells: Sequence[Cell]) -> list[Cell]:
     """Those whose throughput is what the backend can: an open load's is what was asked, while it keeps up."""
-    return [cell for cell in cells if cell.settings.get("load.name") not in _OPEN]
+    return [cell for cell in cells if cell.settings.get("load.name") not in OPEN_LOADS]
 
 
 def goal(cells: Sequence[Cell]) -> tuple[str, list[Cell]]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.results.metrics import PERCENTILES
+from bench.results.headline import highest_percentile
 from bench.results.summary import Cell, Summary
 from bench.results.text import shown
 
@@ -128,7 +128,7 @@ def best_cells(summary: Summary, most: int) -> tuple[list[Cell], str]:
     cells = summary.cells if len(summary.cells) == 1 else measured(summary)
     if len(cells) <= most:
         return cells, ""
-    metric = best_percentile(cells)
+    metric = highest_percentile(cells) or "average_latency"
     front = frontier([(c.metrics[metric].mean, c.metrics["throughput"].mean) for c in cells])
     chosen = {front[round(i * (len(front) - 1) / (most - 1))] for i in range(most)} if most > 1 else {front[-1]}
     for k in sorted(range(len(cells)), key=lambda k: -cells[k].metrics["throughput"].mean):
@@ -139,13 +139,6 @@ def best_cells(summary: Summary, most: int) -> tuple[list[Cell], str]:
         "then those with the highest throughput."
     )
     return [cells[k] for k in sorted(chosen)], note
-
-
-def best_percentile(cells: Iterable[Cell]) -> str:
-    """The highest latency percentile up to p99 that all `cells` support, or the average latency."""
-    names = [f"latency_{name}" for name, quantile in PERCENTILES.items() if quantile <= 0.99]
-    shared = [name for name in names if all(name in cell.metrics for cell in cells)]
-    return shared[-1] if shared else "average_latency"
 
 
 def frontier(points: Sequence[tuple[float, float]]) -> list[int]:

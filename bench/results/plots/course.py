@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.config import OPEN_LOADS
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_cells, labels_of
 from bench.results.plots.notes import backlog, middle_runs, named_by, throughout
@@ -115,4 +116,4 @@ def _load(window: Window) -> str:
 
 
 def _is_open(window: Window) -> bool:
-    return _load(window) not in ("burst", "closed")
+    return _load(window) in OPEN_LOADS

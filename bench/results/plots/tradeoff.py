@@ -7,10 +7,11 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from bench.results.headline import highest_percentile
 from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, requests_needed
 from bench.results.plots import style
-from bench.results.plots.arrangement import best_percentile, frontier, in_words, labels_of, measured
+from bench.results.plots.arrangement import frontier, in_words, labels_of, measured
 from bench.results.plots.notes import backlog, repeats, throughout
 from bench.results.summary import Cell, Summary
 
@@ -63,7 +64,7 @@ def tradeoff(summary: Summary) -> Figure | None:
     cells = measured(summary)
     if len(cells) < 2:
         return None
-    name = best_percentile(cells)
+    name = highest_percentile(cells) or "average_latency"
     unit, factor = style.time_unit(cell.metrics[name].mean for cell in cells)
     points = [(cell.metrics[name].mean, cell.metrics["throughput"].mean) for cell in cells]
     cloud = _Cloud(cells, name, unit, factor, frontier(points))
