@@ -348,7 +348,8 @@ def test_utilization_is_the_telemetry(run: Record) -> None:
     assert list(found) == ["Busy (%)", "GPU power (W)", "Memory (GiB)"]
     assert found["GPU power (W)"][0] == pytest.approx([0, 0.1, 0.2])
     assert found["GPU power (W)"][1] == [100, 200, 300]
-    assert found["Busy (%)"][1] == pytest.approx([np.nan, 50, 75], nan_ok=True)
+    assert found["Busy (%)"][1] == [50, 75]
+    assert found["Busy (%)"][0] == pytest.approx([0.1, 0.2])
     assert found["Memory (GiB)"][1] == [1, 2, 2]
 
 

@@ -215,6 +215,17 @@ def test_a_processs_cpu_use_holds_its_children_and_an_idle_one_uses_little(
     assert values["load1"] >= 0
 
 
+def test_the_machine_is_read_less_often_after_a_second() -> None:
+    """Its counters are the costly ones: two reads a second have them, each over the whole time since the last."""
+    host, began, early, late = HostReader({"backend": os.getpid()}), time.perf_counter(), [], []
+    while (now := time.perf_counter() - began) < 2.4:
+        time.sleep(0.06)
+        (early if now < 0.8 else late if now > 1 else []).append(host.read().keys())
+    assert all("cpu_util" in keys for keys in early)
+    assert 1 <= sum("cpu_util" in keys for keys in late) <= 3
+    assert all("backend_cpu_util" in keys for keys in (*early[1:], *late))
+
+
 def test_the_first_read_invents_no_cpu_use() -> None:
     values = HostReader({"backend": os.getpid()}).read()
     assert "backend_rss_bytes" in values

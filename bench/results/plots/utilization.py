@@ -82,7 +82,8 @@ def _draw(axes: Axes, row: _Row, samples: Mapping[str, Floats]) -> None:
     for name, words in row.columns.items():
         if name in samples:
             look = style.look(_LOOKS[name], marked=False)
-            axes.plot(samples["time_s"], samples[name] * row.factor, label=words, **look)
+            known = ~np.isnan(samples[name])  # not every sample has every column
+            axes.plot(samples["time_s"][known], samples[name][known] * row.factor, label=words, **look)
 
 
 def _values(row: _Row, columns: Sequence[Mapping[str, Floats]]) -> list[float]:
