@@ -28,10 +28,10 @@ import psutil
 
 from bench import fork_server
 from bench.config import Settings
-from bench.frontend.schedules import behind
 from bench.job import compose
 from bench.measure import Outcome, measure, no_progress
 from bench.results.metrics import run_metrics
+from bench.results.pace import behind
 from bench.results.text import markdown_table
 from bench.stamps import INTENDED, SENT
 from bench.telemetry.environment import environment

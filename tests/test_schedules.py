@@ -1,6 +1,5 @@
-"""Schedules of the open-loop load patterns, and the rule that says when the client fell behind."""
+"""Schedules of the open-loop load patterns."""
 
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +8,7 @@ from hypothesis import strategies as st
 from scipy.stats import kstest
 
 from bench.errors import ConfigError
-from bench.frontend.schedules import Step, behind, constant, poisson, ramp, replay, steps_of
+from bench.frontend.schedules import Step, constant, poisson, ramp, steps_of
 
 S = 1_000_000_000
 MS = 1_000_000
@@ -120,59 +119,6 @@ def test_steps_from_yaml() -> None:
     assert len(caught.value.problems) == 2
 
 
-def test_replay_gives_the_file_in_nanoseconds(tmp_path: Path) -> None:
-    """With a heading or none, blank lines and spaces, Windows ends and a byte-order mark, the offsets are the same."""
-    for k, text in enumerate(
-        ["0\n0.5\n0.5\n1.25\n", "offset_s\n0\n\n 0.5 \n5e-1\n1.25", '\ufeff"t"\r\n0\r\n.5\r\n.5\r\n1.25\r\n']
-    ):
-        file = tmp_path / f"{k}.csv"
-        file.write_text(text, newline="")
-        assert replay(file).tolist() == [0, S // 2, S // 2, S * 5 // 4]
-        assert replay(file, num_iters=2).tolist() == [0, S // 2]
-        assert replay(file, duration_s=1.25).tolist() == [0, S // 2, S // 2]
-
-
-@given(offsets=st.lists(st.integers(0, 10**15), min_size=1, max_size=50))
-def test_replay_reads_what_was_written(tmp_path_factory: pytest.TempPathFactory, offsets: list[int]) -> None:
-    """Sorted nanoseconds written as decimal seconds come back, up to 11 days, exactly."""
-    file = tmp_path_factory.mktemp("replay") / "offsets.csv"
-    file.write_text("".join(f"{ns // S}.{ns % S:09d}\n" for ns in sorted(offsets)))
-    assert replay(file).tolist() == sorted(offsets)
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("0\n-0.5\n", "line 2: '-0.5' is not from 0 s"),
-        ("s\n1\n0.5\n", "line 3: '0.5' is earlier than the line before"),
-        ("0\n\nnan\n", "line 3: 'nan' is not from"),
-        ("nan\n", "line 1: 'nan' is not from"),
-        ("0\ninf\n", "line 2: 'inf' is not from"),
-        ("1753000000.5\n", "line 1: '1753000000.5' is not from"),
-        ("offset_s,size\n0,3\n", "line 1: 'offset_s,size' is more than one column"),
-        ("0;3\n", "line 1: '0;3' is more than one column"),
-        ("s\n0\none\n", "line 3: 'one' is not a number"),
-        ("", "no offsets in it"),
-        ("offset_s\n\n", "no offsets in it"),
-    ],
-)
-def test_replay_names_the_line_that_is_wrong(tmp_path: Path, text: str, message: str) -> None:
-    """Negative, unsorted, not finite, too late, more columns, words, nothing: each is called what it is."""
-    file = tmp_path / "x.csv"
-    file.write_text(text)
-    with pytest.raises(ConfigError) as caught:
-        replay(file)
-    assert str(caught.value).startswith(f"load.file={file}: {message}")
-
-
-def test_replay_of_what_is_no_text_file(tmp_path: Path) -> None:
-    """A missing file, a directory and a picture are named."""
-    (tmp_path / "picture").write_bytes(b"\x89PNG\xff")
-    for name, message in (("none", "No such file"), (".", "Is a directory"), ("picture", "not text in UTF-8")):
-        with pytest.raises(ConfigError, match=message):
-            replay(tmp_path / name)
-
-
 @pytest.mark.parametrize(
     ("rate", "num_iters", "duration_s", "message"),
     [
@@ -215,47 +161,6 @@ def test_a_window_without_requests_is_refused() -> None:
     """Poisson requests once in 1000 s leave nothing to send within a millisecond."""
     with pytest.raises(ConfigError, match="before the first request"):
         poisson(0.001, rng(), duration_s=0.001)
-
-
-def test_a_client_on_time_is_not_behind() -> None:
-    """Sent 0.1 ms late each: the delay is reported, the rate is delivered, nobody is late."""
-    due = constant(1000, num_iters=1001)
-    pace = behind(due, due + MS // 10)
-    assert (pace.late_share, pace.fell_behind) == (0, False)
-    assert (pace.asked_rate, pace.delivered_rate) == pytest.approx((1000, 1000))
-    assert pace.delay == dict.fromkeys(("p50", "p90", "p95", "p99", "max"), 0.0001)
-
-
-@pytest.mark.parametrize(("late", "fell_behind"), [(10, False), (11, True)])
-def test_more_than_one_request_in_a_hundred_may_not_be_late(late: int, fell_behind: bool) -> None:
-    """Of 1000 requests 10 may come 3 ms late, not 11."""
-    due = constant(1000, num_iters=1000)
-    pace = behind(due, due + np.where(np.arange(1000) < late, 3 * MS, 0))
-    assert (pace.late_share, pace.fell_behind) == (late / 1000, fell_behind)
-
-
-@pytest.mark.parametrize(
-    ("rate", "delay_ms", "late"),
-    [(20_000, 1.0, False), (20_000, 1.001, True), (10, 99, False), (10, 101, True)],
-)
-def test_late_is_later_than_an_interval_and_a_millisecond(rate: float, delay_ms: float, late: bool) -> None:
-    """At 20,000 requests/s the millisecond decides, at 10 requests/s the interval of 100 ms."""
-    due = constant(rate, num_iters=100)
-    assert behind(due, due + round(delay_ms * MS)).fell_behind is late
-
-
-def test_a_client_that_is_too_slow_delivers_its_own_rate() -> None:
-    """Asked for 2000 requests/s and able to send 1000, it falls behind and the delivered rate says so."""
-    pace = behind(constant(2000, num_iters=1000), constant(1000, num_iters=1000))
-    assert pace.fell_behind
-    assert (pace.asked_rate, pace.delivered_rate) == pytest.approx((2000, 1000))
-
-
-def test_of_a_burst_and_of_one_request_there_is_no_rate() -> None:
-    """All at one time and sent at once: no rate that means anything, no request late."""
-    for due in (np.zeros(9, dtype=np.int64), np.zeros(1, dtype=np.int64)):
-        pace = behind(due, due)
-        assert (pace.asked_rate, pace.delivered_rate, pace.fell_behind) == (None, None, False)
 
 
 def test_twenty_thousand_a_second_cost_little() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from bench.config import Settings
 from bench.frontend import schedules
+from bench.frontend.replay import replay
 from bench.frontend.schedules import Offsets
 
 _LEAD_NS = 1_000_000  # from making the schedule's clock start to its first request
@@ -46,7 +47,7 @@ def plan(settings: Settings) -> Plan:
         offsets, index = schedules.ramp(steps, rng if load.random else None, **ends)
         return Plan(len(offsets), offsets, index)
     if load.name == "replay":
-        offsets = schedules.replay(load.file or "", **ends)
+        offsets = replay(load.file or "", **ends)
     elif load.name == "poisson":
         offsets = schedules.poisson(load.rate or 0, rng, **ends)
     else:

@@ -8,25 +8,20 @@ Each function raises ConfigError, naming the key, for values that make no schedu
 """
 
 import math
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bench.errors import ConfigError
-from bench.results.metrics import PERCENTILES, percentile, requests_needed
 
 Offsets = npt.NDArray[np.int64]
 
 RATES = (1e-3, 1e7)  # requests/s, from one in a quarter of an hour to one in 100 ns
 MOST = 10**8  # requests of one schedule
-LATE_SHARE = 0.01  # of the requests; with more of them late the client fell behind
-LATE_NS = 1_000_000  # no request is late by less
-_LONGEST_S = 366 * 86_400.0  # nobody means a longer one, and it fits in 63 bits of nanoseconds
+LONGEST_S = 366 * 86_400.0  # nobody means a longer one, and it fits in 63 bits of nanoseconds
 _CHUNK = 65_536  # intervals drawn at once
 _KEYS = ("load.rate", "num_iters", "duration_s")
 
@@ -51,14 +46,14 @@ class _Plan:
 
 def constant(rate: float, *, num_iters: int | None = None, duration_s: float | None = None) -> Offsets:
     """Requests at equal intervals, the first at once."""
-    return _started(_equal(_plan(rate, num_iters, duration_s)))
+    return started(_equal(_plan(rate, num_iters, duration_s)))
 
 
 def poisson(
     rate: float, rng: np.random.Generator, *, num_iters: int | None = None, duration_s: float | None = None
 ) -> Offsets:
     """Requests of many independent users: the intervals, the first included, are exponential."""
-    return _started(_exponential(_plan(rate, num_iters, duration_s), rng))
+    return started(_exponential(_plan(rate, num_iters, duration_s), rng))
 
 
 def ramp(
@@ -89,31 +84,11 @@ def ramp(
             start += round(min(plan.end_ns, len(part) * plan.interval_ns))
         else:  # without memory: the next step's first interval counts from the last request
             start += int(part[-1])
-        if total > MOST or start > _LONGEST_S * 1e9:
+        if total > MOST or start > LONGEST_S * 1e9:
             raise ConfigError([f"load.steps: up to {step}, more than {MOST} requests or a year. Set fewer or shorter"])
-    offsets = _started(_cut(np.concatenate(parts), num_iters, duration_s))
+    offsets = started(cut(np.concatenate(parts), num_iters, duration_s))
     index = np.repeat(np.arange(len(parts)), [len(part) for part in parts])
     return offsets, index[: len(offsets)]
-
-
-def replay(path: str | Path, *, num_iters: int | None = None, duration_s: float | None = None) -> Offsets:
-    """The offsets that a CSV file lists in seconds: one column, sorted, with or without a heading."""
-    offsets = array("q")
-    try:
-        with open(path, encoding="utf-8-sig") as lines:
-            for number, line in enumerate(lines, 1):
-                text = line.strip().strip('"')
-                if text and not (number == 1 and _is_heading(text)):
-                    offsets.append(_offset(text, offsets[-1] if offsets else 0, f"load.file={path}: line {number}"))
-    except OSError as error:
-        raise ConfigError([f"load.file={path}: {error.strerror or error}. Set load.file to a CSV file"]) from error
-    except UnicodeDecodeError as error:
-        raise ConfigError([f"load.file={path}: not text in UTF-8 ({error.reason}). {_WANTED}"]) from error
-    if not offsets:
-        raise ConfigError([f"load.file={path}: no offsets in it. {_WANTED}"])
-    if len(offsets) > MOST:
-        raise ConfigError([f"load.file={path}: more than {MOST} requests. Shorten it"])
-    return _started(_cut(np.array(offsets, dtype=np.int64), num_iters, duration_s))
 
 
 def steps_of(values: Sequence[Any]) -> list[Step]:
@@ -131,45 +106,16 @@ def steps_of(values: Sequence[Any]) -> list[Step]:
     return [Step(**value) for value in values]
 
 
-@dataclass(frozen=True)
-class Pace:
-    """How well the client kept to its schedule. Rates in requests/s, None where a single time spans nothing.
-
-    Attributes:
-        late_share: share of the requests sent later than both one mean interval and 1 ms after they were due.
-        delay: percentiles of the schedule delay in seconds (p50 and so on, those supported) and `max`.
-    """
-
-    asked_rate: float | None
-    delivered_rate: float | None
-    late_share: float
-    delay: dict[str, float]
-
-    @property
-    def fell_behind(self) -> bool:
-        """More than 1 % of the requests were late: the backend did not get the load that was asked."""
-        return self.late_share > LATE_SHARE
+def cut(offsets: Offsets, num_iters: int | None, duration_s: float | None) -> Offsets:
+    """Those before the end, whichever is reached first."""
+    return _before(math.inf if duration_s is None else duration_s * 1e9, offsets)[:num_iters]
 
 
-def behind(intended_ns: Offsets, sent_ns: Offsets) -> Pace:
-    """Compare when requests were sent with when they were meant to be; at least one request, any order."""
-    delay = np.sort(sent_ns - intended_ns)
-    gaps = max(1, len(delay) - 1)
-    interval = int(np.ptp(intended_ns)) / gaps
-    percentiles = {
-        name: percentile(delay, quantile) / 1e9
-        for name, quantile in PERCENTILES.items()
-        if len(delay) >= requests_needed(quantile)
-    }
-    return Pace(
-        asked_rate=1e9 / interval if interval else None,
-        delivered_rate=gaps * 1e9 / int(np.ptp(sent_ns)) if np.ptp(sent_ns) else None,
-        late_share=float((delay > max(interval, LATE_NS)).mean()),
-        delay={**percentiles, "max": int(delay[-1]) / 1e9},
-    )
-
-
-_WANTED = "Write one offset a line, in seconds from the start, in order, under a heading or none"
+def started(offsets: Offsets) -> Offsets:
+    """The schedule, which must not be empty."""
+    if not len(offsets):
+        raise ConfigError(["duration_s: ends before the first request is due. Set a longer one"])
+    return offsets
 
 
 def _plan(rate: float, num_iters: int | None, duration_s: float | None, keys: Sequence[str] = _KEYS) -> _Plan:
@@ -182,17 +128,17 @@ def _plan(rate: float, num_iters: int | None, duration_s: float | None, keys: Se
         problems.append(f"{count_key}=null, {duration_key}=null: nothing ends the load. Set one of them")
     if num_iters is not None and (not isinstance(num_iters, int) or not _within(num_iters, 1, MOST)):
         problems.append(f"{count_key}={num_iters}: must be a whole number from 1 to {MOST}")
-    if duration_s is not None and not _within(duration_s, 1e-9, _LONGEST_S):
-        problems.append(f"{duration_key}={duration_s}: must be a number from 1e-09 to {_LONGEST_S:g}, in seconds")
+    if duration_s is not None and not _within(duration_s, 1e-9, LONGEST_S):
+        problems.append(f"{duration_key}={duration_s}: must be a number from 1e-09 to {LONGEST_S:g}, in seconds")
     if not problems:
-        most_s = min(_LONGEST_S + 1 if duration_s is None else duration_s, (num_iters or math.inf) / rate)
-        if most_s > _LONGEST_S:
+        most_s = min(LONGEST_S + 1 if duration_s is None else duration_s, (num_iters or math.inf) / rate)
+        if most_s > LONGEST_S:
             problems.append(f"{rate_key}={rate}: {num_iters} requests take over a year. Set a higher rate")
         if most_s * rate > MOST + 1:
             problems.append(f"{duration_key}={duration_s}: more than {MOST} requests. Set a shorter one or {count_key}")
     if problems:
         raise ConfigError(problems)
-    return _Plan(1e9 / rate, num_iters or 2 * MOST, (duration_s or 2 * _LONGEST_S) * 1e9)
+    return _Plan(1e9 / rate, num_iters or 2 * MOST, (duration_s or 2 * LONGEST_S) * 1e9)
 
 
 def _equal(plan: _Plan) -> Offsets:
@@ -211,43 +157,10 @@ def _exponential(plan: _Plan, rng: np.random.Generator) -> Offsets:
     return _before(plan.end_ns, np.concatenate(parts))
 
 
-def _cut(offsets: Offsets, num_iters: int | None, duration_s: float | None) -> Offsets:
-    return _before(math.inf if duration_s is None else duration_s * 1e9, offsets)[:num_iters]
-
-
 def _before(end_ns: float, offsets: Offsets) -> Offsets:
     return offsets[: np.searchsorted(offsets, end_ns)]
-
-
-def _started(offsets: Offsets) -> Offsets:
-    if not len(offsets):
-        raise ConfigError(["duration_s: ends before the first request is due. Set a longer one"])
-    return offsets
 
 
 def _within(value: float, low: float, high: float) -> bool:
     """Whether it is a number from `low` to `high`; NaN and true are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
-
-
-def _is_heading(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return "," not in text and ";" not in text
-    return False
-
-
-def _offset(text: str, previous: int, where: str) -> int:
-    """One line of a replayed file in nanoseconds."""
-    try:
-        seconds = float(text)
-    except ValueError:
-        columns = "more than one column" if any(mark in text for mark in ",;\t") else "not a number"
-        raise ConfigError([f"{where}: {text[:60]!r} is {columns}. {_WANTED}"]) from None
-    if not 0 <= seconds <= _LONGEST_S:
-        raise ConfigError([f"{where}: {text[:60]!r} is not from 0 s to {_LONGEST_S:g} s. {_WANTED}"])
-    offset = round(seconds * 1e9)
-    if offset < previous:
-        raise ConfigError([f"{where}: {text[:60]!r} is earlier than the line before. Sort the file"])
-    return offset

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.config import Settings
-from bench.frontend.schedules import behind
 from bench.queues.digest import DigestPlan
 from bench.results.metrics import Stamps
+from bench.results.pace import behind
 from bench.results.record import Verdict
 from bench.stamps import COMPLETED, INTENDED, SENT, STAMPS
 

@@ -4,8 +4,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.config import Settings
-from bench.frontend.schedules import behind
 from bench.results.metrics import Stamps, answered, window_metrics
+from bench.results.pace import behind
 from bench.stamps import COMPLETED, INTENDED, SENT
 
 
