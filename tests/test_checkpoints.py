@@ -21,7 +21,7 @@ import pytest
 import torch
 from test_models import CPU, make_settings
 
-from bench.backend import checkpoints, models
+from bench.backend import checkpoints, download, models
 from bench.backend.checkpoints import Prepared, discard, locate, prepare
 from bench.backend.models import build
 from bench.backend.weights import diagnose
@@ -151,7 +151,7 @@ def test_without_a_server_it_fails_in_seconds_and_says_what_to_place_where(
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_silent_server_is_not_waited_for(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "_SILENCE_S", 0.2)
+    monkeypatch.setattr(download, "_SILENCE_S", 0.2)
     gone = threading.Event()
     monkeypatch.setattr(Handler, "do_GET", lambda _: gone.wait(20))
     try:

@@ -1,6 +1,5 @@
 """Schedules of the open-loop load patterns."""
 
-
 import numpy as np
 import pytest
 from hypothesis import given

@@ -4,32 +4,22 @@ Torch is imported only by what needs it, since the supervisor uses `Prepared` an
 """
 
 import hashlib
-import http.client
 import json
 import os
 import re
-import urllib.error
-import urllib.request
-import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from time import monotonic, time
 from urllib.parse import urlsplit
 
 import filelock
 import platformdirs
 
+from bench.backend.download import LIMIT_S, Progress, download, fault_of, placed
 from bench.config import Settings
 from bench.errors import BenchError
-
-Progress = Callable[[str, int, int | None], None]  # file name, bytes so far, bytes in all where known
-
-_SILENCE_S = 10.0  # nothing from the server for so long ends a download
-_LIMIT_S = 3600.0  # the longest download; who waits for another process's waits a little longer
-_BLOCK = 2**20
 
 
 @dataclass(frozen=True)
@@ -129,7 +119,7 @@ def _random(settings: Settings, path: Path) -> None:
             module = models.construct(settings.model, settings.seed)
             weights.initialize(module, settings.seed)
             # Given a file and not a name, torch.save writes the same bytes each time.
-            with _placed(path, "cache_dir") as temporary, temporary.open("xb") as file:
+            with placed(path, "cache_dir") as temporary, temporary.open("xb") as file:
                 torch.save(module.state_dict(), file)
 
 
@@ -138,10 +128,10 @@ def _pretrained(settings: Settings, path: Path, url: str, progress: Progress | N
     if not path.exists():
         with _locked(path, settings):
             if not path.exists():  # nobody else fetched it while we waited
-                with _placed(path, "model_dir") as temporary:
-                    _download(url, temporary, path, progress)
+                with placed(path, "model_dir") as temporary:
+                    download(url, temporary, path, progress)
                 return Prepared(path, _identity(path))
-    if fault := _fault(path):
+    if fault := fault_of(path):
         raise BenchError(
             f"{path}: {fault}. It may be yours, so it is left as it is. Move it away to have it fetched "
             "again, or set model.weights to its path to use it all the same"
@@ -168,49 +158,6 @@ def _torchvision_url(settings: Settings) -> str:
     return str(chosen.url)
 
 
-def _download(url: str, temporary: Path, path: Path, progress: Progress | None) -> None:
-    """Fetch `url` into `temporary`, and check its size and its hash; `path` is where it will lie."""
-    advice = f"Fetch it yourself and place it at {path}, or set model.weights=random"
-    deadline = monotonic() + _LIMIT_S
-    done = 0
-    request = urllib.request.Request(url, headers={"User-Agent": "inference-bench"})
-    try:
-        with urllib.request.urlopen(request, timeout=_SILENCE_S) as response, temporary.open("xb") as file:
-            length = response.headers.get("Content-Length")
-            total = int(length) if length and length.isdecimal() else None
-            while block := response.read(_BLOCK):
-                file.write(block)
-                done += len(block)
-                if progress:
-                    progress(path.name, done, total)
-                if monotonic() > deadline:
-                    raise TimeoutError(f"not done after {_LIMIT_S:.0f} s")
-    except (OSError, http.client.HTTPException) as error:
-        if isinstance(error, urllib.error.HTTPError):
-            error.close()  # it is the server's answer, with an open socket
-        raise BenchError(f"{url}: could not be fetched ({error}). {advice}") from error
-    if total is not None and done != total:
-        raise BenchError(f"{url}: the download was truncated ({done} of {total} bytes). {advice}")
-    if fault := _fault(temporary, path.name):
-        raise BenchError(f"{url}: what came {fault}. {advice}")
-
-
-def _fault(path: Path, name: str | None = None) -> str | None:
-    """What is wrong with a fetched file, whose name (`name`) carries the start of its sha256."""
-    from bench.backend.weights import diagnose
-
-    wanted = re.search(r"-([0-9a-f]{8,64})\.", name or path.name)
-    if wanted and path.is_file() and path.stat().st_size > 0:
-        digest = hashlib.sha256()
-        with path.open("rb") as file:
-            while block := file.read(_BLOCK):
-                digest.update(block)
-        if digest.hexdigest().startswith(wanted[1]):
-            return None
-        return diagnose(path) or f"has a wrong hash (sha256 {digest.hexdigest()[:8]}…, not {wanted[1]})"
-    return diagnose(path)
-
-
 def cache_directory(settings: Settings) -> Path:
     """Where what is worth keeping between sweeps lies."""
     chosen = settings.cache_dir
@@ -224,7 +171,7 @@ def _locked(path: Path, settings: Settings) -> Iterator[None]:
     lock = cache_directory(settings) / "locks" / f"{name}.lock"
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-        held = filelock.FileLock(lock, timeout=_LIMIT_S + 60)
+        held = filelock.FileLock(lock, timeout=LIMIT_S + 60)
         held.acquire()
     except filelock.Timeout as error:
         raise BenchError(f"{path}: another process still makes it ({lock} is held). End that one") from error
@@ -234,25 +181,6 @@ def _locked(path: Path, settings: Settings) -> Iterator[None]:
         yield
     finally:
         held.release()
-
-
-@contextmanager
-def _placed(path: Path, key: str) -> Iterator[Path]:
-    """A temporary name beside `path`; what is written there is put in place whole, or leaves nothing."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.part")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        for left in path.parent.glob(f".{path.name}.*.part"):  # of a process that was killed
-            if time() - left.stat().st_mtime > 2 * _LIMIT_S:
-                left.unlink(missing_ok=True)
-        yield temporary
-        with temporary.open("rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except OSError as error:
-        raise BenchError(f"{path}: cannot be written ({error.strerror}). Set {key} to another directory") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _identity(path: Path) -> tuple[int, int, int]:
