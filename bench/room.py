@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bench.backend.checkpoints import cache_directory
 from bench.config import Settings
-from bench.telemetry.environment import control_groups, memory
+from bench.telemetry.control_groups import control_groups, memory
 
 _ROOT = Path("/")
 _OOM_FILES = (("", "memory.events"), ("memory", "memory.oom_control"))  # of control groups, version 2 and 1

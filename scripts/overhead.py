@@ -143,7 +143,7 @@ def bare_loop(batch_size: int, count: int) -> float:
         "from pathlib import Path\n"
         "from bench.backend.checkpoints import prepare\n"
         "from bench.backend.models import build\n"
-        "from bench.telemetry.environment import usable_cores\n"
+        "from bench.telemetry.control_groups import usable_cores\n"
         "sys.path.insert(0, sys.argv[1])\n"
         "from overhead import settings\n"
         "batch, count = int(sys.argv[2]), int(sys.argv[3])\n"

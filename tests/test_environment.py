@@ -1,4 +1,4 @@
-"""The environment is plain, quick, and right within control groups, checkouts and machines of other kinds."""
+"""The environment is plain, quick, and right within checkouts and machines of other kinds."""
 
 import json
 import os
@@ -8,20 +8,10 @@ import sys
 import time
 from pathlib import Path
 
-import psutil
 import pytest
+from write_files import write_files
 
 from bench.telemetry import environment as env
-
-MIB = 2**20
-
-
-def write(root: Path, files: dict[str, str]) -> Path:
-    for name, text in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text + "\n")
-    return root
 
 
 def test_it_is_plain_json_and_holds_what_a_reader_asks_first() -> None:
@@ -61,101 +51,18 @@ def test_it_imports_no_torch() -> None:
     assert done.stdout == "False\n"
 
 
-@pytest.mark.parametrize(
-    ("files", "quota"),
-    [
-        ({"proc/self/cgroup": "0::/a/b", "sys/fs/cgroup/a/b/cpu.max": "150000 100000"}, 1.5),
-        (
-            {
-                "proc/self/cgroup": "0::/a/b",
-                "sys/fs/cgroup/a/b/cpu.max": "max 100000",
-                "sys/fs/cgroup/a/cpu.max": "300000 100000",
-            },
-            3.0,
-        ),
-        ({"proc/self/cgroup": "0::/of/the/host", "sys/fs/cgroup/cpu.max": "50000 100000"}, 0.5),
-        (
-            {
-                "proc/self/cgroup": "4:memory:/x\n1:cpu,cpuacct:/job",
-                "sys/fs/cgroup/cpu/job/cpu.cfs_quota_us": "250000",
-                "sys/fs/cgroup/cpu/job/cpu.cfs_period_us": "100000",
-                "sys/fs/cgroup/cpu/cpu.cfs_quota_us": "-1",
-                "sys/fs/cgroup/cpu/cpu.cfs_period_us": "100000",
-            },
-            2.5,
-        ),
-        ({"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": "max 100000"}, None),
-        ({"proc/self/cgroup": ""}, None),
-        ({}, None),
-    ],
-    ids=["v2", "v2 parent", "v2 container", "v1", "v2 unlimited", "no groups", "no /proc"],
-)
-def test_the_tightest_cpu_quota_counts(tmp_path: Path, files: dict[str, str], quota: float | None) -> None:
-    assert env.cpu_quota(write(tmp_path, files)) == quota
-
-
-@pytest.mark.parametrize(("limit", "cores"), [("50000", 1), ("290000", 2), ("400000", 4), ("900000", 4), ("max", 4)])
-def test_usable_cores_are_whole_ones_within_affinity_and_quota(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str, cores: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 5})
-    files = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/cpu.max": f"{limit} 100000"}
-    assert env.usable_cores(write(tmp_path, files)) == cores
-
-
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="the system has no CPU affinity")
-def test_usable_cores_follow_the_real_affinity() -> None:
-    code = (
-        "import os; from bench.telemetry.environment import usable_cores;"
-        "os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]); print(usable_cores())"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout == "1\n"
-
-
-@pytest.mark.parametrize(
-    "files",
-    [
-        {
-            "proc/self/cgroup": "0::/job",
-            "sys/fs/cgroup/job/memory.max": str(100 * MIB),
-            "sys/fs/cgroup/job/memory.current": str(80 * MIB),
-            "sys/fs/cgroup/job/memory.stat": f"anon 1\ninactive_file {30 * MIB}",
-        },
-        {
-            "proc/self/cgroup": "4:memory:/job",
-            "sys/fs/cgroup/memory/job/memory.limit_in_bytes": str(100 * MIB),
-            "sys/fs/cgroup/memory/job/memory.usage_in_bytes": str(80 * MIB),
-            "sys/fs/cgroup/memory/job/memory.stat": f"inactive_file 1\ntotal_inactive_file {30 * MIB}",
-            "sys/fs/cgroup/memory/memory.limit_in_bytes": "9223372036854771712",
-        },
-    ],
-    ids=["v2", "v1"],
-)
-def test_memory_is_the_control_groups_and_cached_files_count_as_free(tmp_path: Path, files: dict[str, str]) -> None:
-    assert env.memory(write(tmp_path, files)) == {
-        "total_bytes": 100 * MIB,
-        "available_bytes": 50 * MIB,
-    }
-
-
-def test_memory_without_a_limit_is_the_machines(tmp_path: Path) -> None:
-    files = {"proc/self/cgroup": "0::/", "sys/fs/cgroup/memory.max": "max"}
-    assert env.memory(write(tmp_path, files))["total_bytes"] == psutil.virtual_memory().total
-
-
 def test_governors_are_named_once_or_absent(tmp_path: Path) -> None:
     assert env.governor(tmp_path) is None
     policy = "sys/devices/system/cpu/cpufreq/policy{}/scaling_governor"
-    write(tmp_path, {policy.format(0): "powersave", policy.format(1): "powersave"})
+    write_files(tmp_path, {policy.format(0): "powersave", policy.format(1): "powersave"})
     assert env.governor(tmp_path) == "powersave"
-    write(tmp_path, {policy.format(1): "performance"})
+    write_files(tmp_path, {policy.format(1): "performance"})
     assert env.governor(tmp_path) == "performance powersave"
 
 
 def test_the_machines_name_is_stable_short_and_not_the_id_itself(tmp_path: Path) -> None:
-    one = write(tmp_path / "one", {"etc/machine-id": "0123456789abcdef"})
-    two = write(tmp_path / "two", {"etc/machine-id": "fedcba9876543210"})
+    one = write_files(tmp_path / "one", {"etc/machine-id": "0123456789abcdef"})
+    two = write_files(tmp_path / "two", {"etc/machine-id": "fedcba9876543210"})
     assert env.machine_id(one) == env.machine_id(one) != env.machine_id(two)
     assert len(env.machine_id(one)) == 12
     assert env.machine_id(one) not in "0123456789abcdef"
@@ -170,7 +77,7 @@ def git(directory: Path, *arguments: str) -> str:
 
 @pytest.fixture
 def checkout(tmp_path: Path) -> Path:
-    write(tmp_path, {"bench/__init__.py": "", ".gitignore": ".venv"})
+    write_files(tmp_path, {"bench/__init__.py": "", ".gitignore": ".venv"})
     git(tmp_path, "init", "-q")
     git(tmp_path, "add", ".")
     git(tmp_path, "commit", "-qm", "first")
@@ -181,12 +88,12 @@ def test_the_commit_is_told_and_whether_files_differ_from_it(checkout: Path) -> 
     commit = git(checkout, "rev-parse", "HEAD")
     git(checkout, "tag", "-a", "v1-rc", "-m", "a tag must not stand in for the commit")
     assert env.git_state(checkout / "bench") == {"commit": commit, "dirty": False}
-    write(checkout, {"bench/__init__.py": "changed = True"})
+    write_files(checkout, {"bench/__init__.py": "changed = True"})
     assert env.git_state(checkout / "bench") == {"commit": commit, "dirty": True}
 
 
 def test_a_copy_installed_within_somebodys_checkout_has_no_commit(checkout: Path) -> None:
-    installed = write(checkout, {".venv/site-packages/bench/__init__.py": ""}) / ".venv/site-packages/bench"
+    installed = write_files(checkout, {".venv/site-packages/bench/__init__.py": ""}) / ".venv/site-packages/bench"
     assert env.git_state(installed) is None
 
 
@@ -201,7 +108,7 @@ def test_a_git_hooks_variables_do_not_lead_to_its_repository(
 ) -> None:
     monkeypatch.setenv("GIT_DIR", str(checkout / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", str(checkout / "bench"))
-    elsewhere = write(tmp_path_factory.mktemp("elsewhere"), {"__init__.py": ""})
+    elsewhere = write_files(tmp_path_factory.mktemp("elsewhere"), {"__init__.py": ""})
     assert env.git_state(elsewhere) is None
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from write_files import write_files
 
 from bench.cell_names import CellNames
 from bench.config import Settings
@@ -163,12 +164,9 @@ def test_problem_that_names_its_cells_is_not_named_twice() -> None:
     assert names.problem("needs g++", compiled) == "compile=true: needs g++"
 
 
-def write(root: Path, files: dict[str, str]) -> Path:
+def machine(root: Path, files: dict[str, str]) -> Path:
     (root / "dev/shm").mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (root / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / name).write_text(text)
-    return root
+    return write_files(root, files)
 
 
 GROUPS = {
@@ -201,7 +199,7 @@ GROUPS = {
 @pytest.mark.parametrize("version", GROUPS)
 def test_limits_of_control_groups_above_count(tmp_path: Path, version: str) -> None:
     """Memory and tasks of the group above ours, which has none of its own; cached files can be given up."""
-    root = write(tmp_path, GROUPS[version])
+    root = machine(tmp_path, GROUPS[version])
     found = room(settings(), tmp_path, root)
     assert (found.memory, found.memory_limit, found.tasks) == (50 * MIB, 100 * MIB, 7)
     assert oom_kills(root) == 3
@@ -209,7 +207,7 @@ def test_limits_of_control_groups_above_count(tmp_path: Path, version: str) -> N
 
 def test_without_control_groups_the_machine_is_the_limit(tmp_path: Path) -> None:
     """And the kernel's own count of kills is the only one."""
-    root = write(tmp_path, {"proc/self/cgroup": "", "proc/vmstat": "pgfault 1\noom_kill 77\n"})
+    root = machine(tmp_path, {"proc/self/cgroup": "", "proc/vmstat": "pgfault 1\noom_kill 77\n"})
     found = room(settings(), tmp_path, root)
     assert (found.memory_limit, found.tasks, oom_kills(root)) == (None, None, 77)
     assert found.memory > 100 * MIB

@@ -12,7 +12,7 @@ from bench.backend.engine import Forward, Frame
 from bench.child import Link
 from bench.config import Device, Settings
 from bench.errors import BenchError
-from bench.telemetry.environment import usable_cores
+from bench.telemetry.control_groups import usable_cores
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _GLOBAL_HOOKS = tuple(f"_global{name}" for name in _HOOKS)

@@ -10,7 +10,7 @@ import torch
 
 from bench.config import Settings
 from bench.errors import OutOfMemory
-from bench.telemetry.environment import memory as host_memory
+from bench.telemetry.control_groups import memory as host_memory
 
 _DEVICE = re.compile(
     r"CUDA error: out of memory|CUBLAS_STATUS_ALLOC_FAILED|CUDNN_STATUS_ALLOC_FAILED|cudaErrorMemoryAll"

@@ -19,7 +19,7 @@ from bench.errors import BenchError, OutOfMemory
 from bench.room import unwritable
 from bench.setup import Checked
 from bench.sizes import Sizes
-from bench.telemetry.environment import memory
+from bench.telemetry.control_groups import memory
 
 _FORWARD_S = 30.0  # how long a model is tried; one that takes longer is let pass untried
 _PAYLOAD_S = 5.0  # how long the whole payload may take, as one sample of it tells
