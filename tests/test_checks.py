@@ -282,10 +282,20 @@ def test_broken_law_tells_both_sides() -> None:
 
 def test_counting_an_answer_a_little_late_breaks_no_law() -> None:
     """Up to 20 µs a request, which is as long as a request of a fast backend takes."""
-    rows = in_turn(10_000, 401)
+    rows = in_turn(10_000, 40_001)
     stamped = int((rows[1:, COMPLETED] - rows[1:, SENT]).sum())
-    assert broken(rows, stamped + 400 * 19_000) == []
-    assert len(broken(rows, stamped + 400 * 25_000)) == 1
+    assert broken(rows, stamped + 40_000 * 19_000) == []
+    assert len(broken(rows, stamped + 40_000 * 25_000)) == 1
+
+
+@pytest.mark.parametrize("at_once", [1, 200])
+def test_a_client_that_loses_its_core_once_breaks_no_law(at_once: int) -> None:
+    """Some milliseconds between the stamps and the count weigh as much as all that was in flight meanwhile."""
+    rows = np.tile(in_turn(1_000_000, 2)[1], (1 + at_once, 1))
+    rows[1:] += 10**9
+    stamped = int((rows[1:, COMPLETED] - rows[1:, SENT]).sum())
+    assert broken(rows, stamped + at_once * 9_000_000) == []
+    assert len(broken(rows, stamped + at_once * 11_000_000)) == 1
 
 
 def test_what_was_not_counted_breaks_no_law() -> None:

@@ -38,7 +38,7 @@ def test_what_would_make_a_number_wrong_makes_the_run_invalid(spoilt: Done, toy:
 
 def test_a_compilation_inside_the_window_makes_the_run_invalid(start: Start) -> None:
     """A guard that fails in the middle of the window costs a compilation there."""
-    done = start("model._target_=toys.CompilesAgain", "compile=true", "stream_layout=serial").wait()
+    done = start("model._target_=toys.CompilesAgain", "compile=true", "stream_layout=async", "num_workers=1").wait()
     assert done.code == 1
     (record,) = done.records
     assert "the backend ran compilations_in_window=1 where 0 was asked" in record.verdict.reasons

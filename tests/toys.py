@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from bench.backend import layouts
-from bench.backend.engine import Engine, Forward, Frame
+from bench.backend.engine import Engine, Forward, Frame, HostEngine
 from bench.child import Link
 from bench.frontend.client import drive
 from bench.setup import RunSetup
@@ -329,15 +329,15 @@ class CompilesAgain(Net):
         self.sign = 1
         self.answers = 0
         if in_backend():
-            compute = Engine.compute
+            compute = HostEngine.compute
 
-            def patched(engine: Engine, frame: Frame, forward: Forward) -> None:
+            def patched(engine: HostEngine, frame: Frame, forward: Forward) -> None:
                 self.answers += 1
                 if self.answers == 5:
                     self.sign = -1
                 compute(engine, frame, forward)
 
-            Engine.compute = patched  # type: ignore[assignment,method-assign]
+            HostEngine.compute = patched  # type: ignore[assignment,method-assign]
 
     def forward(self, x: Tensor) -> Tensor:
         return super().forward(x) if self.sign == 1 else super().forward(x) * 1.0
