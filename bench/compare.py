@@ -17,7 +17,8 @@ from bench.results.files import replacing, write_text
 from bench.results.machines import machine, measured
 from bench.results.metric_names import metric as named
 from bench.results.page.comparison import comparison_html
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 from bench.results.summary import Cell, summarize, swept_axes
 from bench.results.text import escaped, markdown_table, printable, shown
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from bench.config import Settings
 from bench.hydra_glue import run_name
 from bench.results.precision import widest
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 from bench.results.summary import summarize
 from bench.resume import next_number
 from bench.run import Job, run

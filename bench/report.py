@@ -10,7 +10,8 @@ from bench.errors import BenchError
 from bench.results.manifest import Manifest, is_running, read_manifest
 from bench.results.page.write import write_page
 from bench.results.plots.write import add_pictures
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 from bench.results.tables import TABLES, write_tables
 from bench.results.text import printable
 from bench.results.timeline import write_timeline

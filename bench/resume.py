@@ -13,7 +13,8 @@ from bench.config import Settings
 from bench.errors import BenchError, ConfigError
 from bench.invocation import Invocation
 from bench.results.manifest import MANIFEST_FILE, Manifest, numbers, read_manifest
-from bench.results.record import RECORD_FILE, Record, read_records, subdirectories
+from bench.results.record import RECORD_FILE, Record
+from bench.results.records import read_records, subdirectories
 from bench.results.text import shown
 from bench.telemetry.environment import environment
 

@@ -21,7 +21,8 @@ from bench.results.load import load_metrics, step_metrics
 from bench.results.metrics import Stamps, answered, run_metrics
 from bench.results.out_of_memory import ran_out_of_memory
 from bench.results.overlap import overlap_metrics
-from bench.results.record import Record, Verdict, read_records, write_record, write_requests
+from bench.results.record import Record, Verdict, write_record, write_requests
+from bench.results.records import read_records
 from bench.results.stages import missing_percentiles, stage_metrics, stage_shares, tail_evidence
 from bench.results.timeline import write_timeline
 from bench.sizes import Sizes, read_sizes

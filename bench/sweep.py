@@ -138,7 +138,7 @@ class Sweep:
         """Write and print everything; the exit code is 1 when a run failed, is invalid or is missing."""
         from bench.refine import refine
         from bench.results.cumulative import write_cumulative
-        from bench.results.record import read_records
+        from bench.results.records import read_records
 
         if self._follower is not None:
             self._follower.end()
@@ -160,7 +160,7 @@ class Sweep:
     def broken(self, how: str) -> None:
         """The sweep did not come to its end: write the tables of what there is, and say what finishes it."""
         from bench.results.cumulative import write_cumulative
-        from bench.results.record import read_records
+        from bench.results.records import read_records
 
         end_workers()
         if self._follower is not None:
@@ -204,7 +204,7 @@ class Sweep:
         write_manifest(self.directory, self.agenda.manifest)
 
     def _tell_how_to_finish(self, how: str) -> None:
-        from bench.results.record import read_records
+        from bench.results.records import read_records
 
         lacking = ""
         if not self.is_single:

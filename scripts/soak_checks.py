@@ -11,7 +11,8 @@ from pathlib import Path
 
 from bench.results.metrics import run_metrics
 from bench.results.raw import read_stamps
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 from bench.results.text import escaped, markdown_table
 
 WARM_UP = 100  # runs until all that tables and page need is imported, and their caches are full or nearly so

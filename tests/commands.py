@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 
 TESTS = Path(__file__).parent
 TIMEOUT_S = 240.0

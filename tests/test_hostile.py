@@ -25,7 +25,7 @@ from bench.frontend.load import plan, unused
 from bench.job import settings_of
 from bench.report import report
 from bench.results.cumulative import write_cumulative
-from bench.results.record import read_records
+from bench.results.records import read_records
 
 GROUPS = ("model", "stream_layout", "queue", "load", "device")
 KEYS = [key for key in keys_of(Settings) if key not in GROUPS]

@@ -8,7 +8,7 @@ import pytest
 from commands import Command, Done, rows, wait_until
 from conftest import Start
 
-from bench.results.record import read_records
+from bench.results.records import read_records
 
 JOBLIB = ("hydra/launcher=joblib", "hydra.launcher.n_jobs=2", "allow_shared_device=true")
 LAUNCHERS = {

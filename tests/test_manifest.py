@@ -14,7 +14,8 @@ from bench.config import Settings
 from bench.errors import BenchError, ConfigError
 from bench.invocation import Invocation
 from bench.results.manifest import Manifest, read_manifest, write_manifest
-from bench.results.record import RECORD_FILE, Record, read_records
+from bench.results.record import RECORD_FILE, Record
+from bench.results.records import read_records
 
 INVOCATION = Invocation(["bench"], ["-m", "batch_size=1,2"], "/somewhere")
 

@@ -16,7 +16,7 @@ from bench.report import main
 from bench.results.plots.by_axis import Quantity
 from bench.results.plots.style import clean
 from bench.results.plots.write import PICTURES, write_plots
-from bench.results.record import read_records
+from bench.results.records import read_records
 from bench.results.summary import Summary, summarize
 
 OF_A_RUN = {"latency_distribution", "stages", "over_time"}

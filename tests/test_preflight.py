@@ -11,7 +11,7 @@ from commands import Command, rows, wait_until
 from conftest import Start
 
 from bench.backend import toolchain
-from bench.results.record import read_records
+from bench.results.records import read_records
 
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 

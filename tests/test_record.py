@@ -11,17 +11,9 @@ import pyarrow.parquet
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from make_records import make_record, write_sweep
+from make_records import make_record
 
-from bench.results.record import (
-    Record,
-    RecordError,
-    Verdict,
-    read_record,
-    read_records,
-    write_record,
-    write_requests,
-)
+from bench.results.record import Record, RecordError, Verdict, read_record, write_record, write_requests
 
 TEXT = st.text(max_size=300)
 quick = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -147,42 +139,6 @@ def test_file_that_is_no_record_is_refused(tmp_path: Path, content: bytes) -> No
     (tmp_path / "metrics.json").write_bytes(content)
     with pytest.raises(RecordError, match=r"metrics\.json: "):
         read_record(tmp_path)
-
-
-def test_records_are_found_here_and_one_level_below_oldest_first(tmp_path: Path) -> None:
-    """A single run and the runs of a sweep are found, in the order of their start, whatever their names."""
-    write_sweep(tmp_path, *(make_record({"repeat": i}, seconds=second) for i, second in enumerate([30, 20, 10])))
-    write_record(tmp_path, make_record({"repeat": 3}, seconds=15))
-    (tmp_path / "running" / "deeper").mkdir(parents=True)
-    write_record(tmp_path / "running" / "deeper", make_record({"repeat": 4}))
-    records, problems = read_records(tmp_path)
-    assert [record.settings["repeat"] for record in records] == [2, 3, 1, 0]
-    assert [record.directory.name for record in records] == ["2", tmp_path.name, "1", "0"]
-    assert problems == []
-
-
-def test_times_are_compared_as_times(tmp_path: Path) -> None:
-    """A Z for UTC and a missing fraction do not change the order."""
-    early = make_record({"repeat": 1}, started_at="2025-01-31T12:00:00Z")
-    late = make_record({"repeat": 2}, started_at="2025-01-31T12:00:00.000001+00:00")
-    write_sweep(tmp_path, late, early)
-    assert [record.settings["repeat"] for record in read_records(tmp_path)[0]] == [1, 2]
-
-
-def test_unreadable_record_is_a_problem_line_and_costs_no_other(tmp_path: Path) -> None:
-    """One broken record among good ones is reported with its file."""
-    write_sweep(tmp_path, make_record(), make_record({"repeat": 1}))
-    (tmp_path / "0" / "metrics.json").write_text("{")
-    (tmp_path / "2" / "metrics.json").mkdir(parents=True)
-    records, problems = read_records(tmp_path)
-    assert len(records) == 1
-    assert len(problems) == 2
-    assert all("metrics.json: " in line for line in problems)
-
-
-def test_missing_directory_has_no_records(tmp_path: Path) -> None:
-    """Looking where nothing is, is no error."""
-    assert read_records(tmp_path / "nowhere") == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from commands import Command, Done, environment, rows, wait_until
 from conftest import Start
 
-from bench.results.record import read_records
+from bench.results.records import read_records
 
 Files = dict[str, tuple[int, int]]
 

@@ -12,7 +12,7 @@ from commands import Command, wait_until
 from conftest import Start
 from filelock import FileLock
 
-from bench.results.record import read_records
+from bench.results.records import read_records
 
 ENDED_S = 5.0
 INTERRUPTED = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129, signal.SIGKILL: -signal.SIGKILL}

@@ -12,7 +12,8 @@ from conftest import Start
 
 from bench import supervisor
 from bench.errors import RunFailed
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 
 NOTICED_S = 5.0
 STALL_S = 4.0

@@ -10,7 +10,8 @@ import filelock
 from bench.errors import BenchError
 from bench.results.files import write_text
 from bench.results.machines import machine, measured
-from bench.results.record import Record, read_records, subdirectories
+from bench.results.record import Record
+from bench.results.records import read_records, subdirectories
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, summarize, swept_axes
 from bench.results.tables import runs_csv

@@ -3,8 +3,10 @@
 `metrics.json` is written last and by rename: where it lies, the record is whole.
 """
 
+import hashlib
 import json
 import math
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -15,7 +17,6 @@ from typing import Any, Literal
 
 from bench.errors import BenchError
 from bench.results.files import replacing, write_text
-from bench.results.manifest import read_manifest
 
 FORMAT = 1  # of metrics.json; a change of meaning makes it another number
 RECORD_FILE = "metrics.json"
@@ -98,7 +99,7 @@ def read_record(path: Path) -> Record:
     path = Path(path)
     file = path / RECORD_FILE if path.is_dir() else path
     try:
-        values = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse)
+        values = json.loads(file.read_text(encoding="utf-8"), parse_constant=_refuse, object_pairs_hook=_part)
         return _parse(values, file.parent)
     except OSError as error:
         raise RecordError(f"{file}: {error.strerror or error}") from error
@@ -106,37 +107,6 @@ def read_record(path: Path) -> Record:
         raise RecordError(f"{file}: not whole or not JSON: {error}") from error
     except (ValueError, OverflowError, RecursionError) as error:
         raise RecordError(f"{file}: {error}") from error
-
-
-def read_records(sweep_dir: Path) -> tuple[list[Record], list[str]]:
-    """The records in `sweep_dir` and one level below, oldest first, and a line for each unreadable one.
-
-    A directory without `metrics.json` holds no record and no problem: its run is not over or was cut short.
-    A failed or invalid run that was tried again is left out as soon as the record of the other try is there.
-    """
-    sweep_dir = Path(sweep_dir)
-    records, problems = [], []
-    for directory in (sweep_dir, *subdirectories(sweep_dir)):
-        try:
-            records.append(read_record(directory))
-        except RecordError as error:
-            if not isinstance(error.__cause__, FileNotFoundError):
-                problems.append(str(error))
-    records.sort(key=lambda r: (r.started, str(r.directory)))
-    try:
-        manifest = read_manifest(sweep_dir)
-    except BenchError as error:
-        manifest = None
-        problems.append(str(error))
-    return records if manifest is None else manifest.standing(records), problems
-
-
-def subdirectories(directory: Path) -> list[Path]:
-    """The directories in `directory` by name; none where it is missing, unreadable or vanishes meanwhile."""
-    try:
-        return sorted(entry for entry in directory.iterdir() if entry.is_dir())
-    except OSError:
-        return []
 
 
 def write_requests(directory: Path, columns: Mapping[str, Any]) -> Path:
@@ -195,6 +165,17 @@ def _parse(values: Any, directory: Path) -> Record:
         _numbers(f"evidence.{name}", values["evidence"].get(name, {}))
     known = {key: values[key] for key in _KEYS if key != "format"}
     return Record(**known | {"metrics": _metrics(values["metrics"]), "verdict": verdict, "directory": directory})
+
+
+_parts: dict[bytes, dict[str, Any]] = {}  # of all records read so far
+
+
+def _part(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object. Equal ones without measured numbers are one: most of what a sweep's records hold is the same."""
+    made = {sys.intern(key): value for key, value in pairs}
+    if any(isinstance(value, float) for value in made.values()):
+        return made
+    return _parts.setdefault(hashlib.blake2b(repr(pairs).encode(), digest_size=16).digest(), made)
 
 
 def _require(prefix: str, values: dict[str, Any], keys: dict[str, tuple[type, ...]]) -> None:

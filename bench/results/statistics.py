@@ -22,6 +22,7 @@ _DRIFT_P = 0.01  # small, since every metric of every cell is looked at
 _ALL_ORDERS = 8  # runs up to which every order is tried: 8! = 40,320
 _ORDERS = 20_000  # tried at random beyond
 _ORDERS_SIZE = 1_000_000  # numbers in all tried orders together
+_AT_ONCE = 100_000  # of these numbers, so that a supervisor takes no memory to speak of for them
 _TIE = 1e-9  # sums of ranks that differ by less are equal
 
 Floats = npt.NDArray[np.float64]
@@ -127,10 +128,14 @@ def spearman(values: Sequence[float]) -> tuple[float, float] | None:
     time = np.arange(n) - (n - 1) / 2
     observed = float(time @ ranks)
     rho = observed / math.sqrt(float(time @ time) * float(ranks @ ranks))
-    as_strong = int((np.abs(_orders(n) @ ranks) >= abs(observed) - _TIE).sum())
+    orders = _orders(n)
+    as_strong = sum(
+        int((np.abs(some @ ranks) >= abs(observed) - _TIE).sum())
+        for some in np.array_split(orders, 1 + orders.size // _AT_ONCE)
+    )
     if n <= _ALL_ORDERS:
         return rho, as_strong / math.factorial(n)
-    return rho, (as_strong + 1) / (len(_orders(n)) + 1)  # the observed order is one of those possible
+    return rho, (as_strong + 1) / (len(orders) + 1)  # the observed order is one of those possible
 
 
 def t_quantile(df: Any, tail: float = (1 - CONFIDENCE) / 2) -> Any:
@@ -147,12 +152,11 @@ def _ranks(values: Floats) -> Floats:
     return (below + not_above - len(values)) / 2
 
 
-@lru_cache(maxsize=2)  # 8 MiB each; cells of one sweep have as many runs as each other, or one more
-def _orders(n: int) -> Floats:
-    """Orders of `n` runs, a row each, as places in time less their mean."""
+@lru_cache(maxsize=2)  # 1 or 2 MiB each; cells of one sweep have as many runs as each other, or one more
+def _orders(n: int) -> npt.NDArray[Any]:
+    """Orders of `n` runs, a row each, as places in time: integers as small as will do."""
+    kind = np.min_scalar_type(n)
     if n <= _ALL_ORDERS:
-        orders = np.array(list(itertools.permutations(range(n))), dtype=np.float64)
-    else:
-        count = max(999, min(_ORDERS, _ORDERS_SIZE // n))
-        orders = np.random.default_rng(0).permuted(np.tile(np.arange(n, dtype=np.float64), (count, 1)), axis=1)
-    return orders - (n - 1) / 2
+        return np.array(list(itertools.permutations(range(n))), dtype=kind)
+    count = max(999, min(_ORDERS, _ORDERS_SIZE // n))
+    return np.random.default_rng(0).permuted(np.tile(np.arange(n, dtype=kind), (count, 1)), axis=1)

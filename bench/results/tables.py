@@ -2,7 +2,7 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,8 @@ from bench.config import flatten
 from bench.results.files import write_text
 from bench.results.headline import HEADLINE
 from bench.results.markdown import summary_markdown
-from bench.results.record import Record, read_records
+from bench.results.record import Record
+from bench.results.records import read_records
 from bench.results.summary import Summary, summarize
 from bench.results.text import shown
 
@@ -44,18 +45,20 @@ def runs_csv(records: Sequence[Record], base: Path) -> str:
             ]
         )
     )
-    rows = []
-    for record, flat in zip(records, settings, strict=True):
-        facts = {
-            "experiment": record.experiment,
-            "directory": record.directory.relative_to(base).as_posix(),
-            "started_at": record.started_at,
-            "verdict": record.verdict.status,
-            "reasons": "; ".join(record.reasons),
-            "warnings": "; ".join(record.verdict.warnings),
-        }
-        rows.append({**flat, **record.metrics, **facts})
-    return _csv(columns, rows)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for record, flat in zip(records, settings, strict=True):
+            facts = {
+                "experiment": record.experiment,
+                "directory": record.directory.relative_to(base).as_posix(),
+                "started_at": record.started_at,
+                "verdict": record.verdict.status,
+                "reasons": "; ".join(record.reasons),
+                "warnings": "; ".join(record.verdict.warnings),
+            }
+            yield {**flat, **record.metrics, **facts}
+
+    return _csv(columns, rows())
 
 
 def summary_csv(summary: Summary) -> str:
@@ -85,7 +88,7 @@ def _settings(record: Record) -> dict[str, Any]:
     return {key: value for key, value in flatten(record.settings).items() if key != "experiment"}
 
 
-def _csv(columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> str:
+def _csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> str:
     """CSV text with a header. What a row lacks is empty; null, true and lists are spelled as in YAML."""
     buffer = io.StringIO()
     writer = csv.writer(buffer, lineterminator="\n")

@@ -10,6 +10,7 @@ from rich.cells import cell_len
 from bench.results.statistics import Statistic
 
 ABSENT = "–"
+_JSON = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))  # made once: tables of a sweep hold 100,000 values
 _WIDE = 1.5  # high over low, from which on digits of the width hide the lower bound
 _ASCII = {" ± ": "+/-", "±": "+/-", "–": "-", "…": "...", "×": "x", "µ": "u", "→": "->"}
 
@@ -18,7 +19,7 @@ def shown(value: Any) -> str:
     """A setting's value as YAML would spell it."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return _JSON.encode(value)
 
 
 def mean_std(statistic: Statistic | None) -> str:

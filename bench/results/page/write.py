@@ -9,7 +9,7 @@ from pathlib import Path
 from bench.results.files import write_text
 from bench.results.page.data import Progress, State, page_data
 from bench.results.page.html import render
-from bench.results.record import read_records
+from bench.results.records import read_records
 from bench.results.summary import summarize
 
 PAGE = "report.html"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bench.results.files import replacing, write_text
-from bench.results.record import read_records
+from bench.results.records import read_records
 from bench.results.summary import Summary, summarize
 
 if TYPE_CHECKING:
