@@ -20,7 +20,7 @@ def main() -> None:
         _broken("interrupted")
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-        _broken("the sweep broke off")
+        _broken("broke off", ended.code if isinstance(ended.code, str) else "")
     signals.ending(code)
     sys.exit(code)
 
@@ -35,12 +35,12 @@ def _run() -> None:
     hydra_glue.call(job)
 
 
-def _broken(how: str) -> None:
+def _broken(how: str, why: str = "") -> None:
     """Tell of the sweep that did not come to its end, if there is one."""
     if "bench.callbacks" in sys.modules:
         from bench import callbacks
 
-        callbacks.broken(how)
+        callbacks.broken(how, why)
     elif how == "interrupted":
         print("bench: interrupted", file=sys.stderr)
 

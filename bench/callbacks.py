@@ -14,7 +14,7 @@ from omegaconf import DictConfig
 
 from bench import launcher, signals
 from bench.agenda import Agenda
-from bench.errors import BenchError
+from bench.errors import BenchError, NotRecorded
 from bench.sweep import Sweep
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ def _strict(hook: _Hook) -> _Hook:
     def strict(*arguments: Any, **keywords: Any) -> None:
         try:
             hook(*arguments, **keywords)
+        except NotRecorded as error:
+            sys.exit(str(error))
         except BenchError as error:
             print(f"bench: {error}", file=sys.stderr)
             sys.exit(2)
@@ -98,10 +100,10 @@ def missing(runs: list[list[str]]) -> list[list[str]]:
     return runs if _current is None else _current.agenda.missing(runs)
 
 
-def broken(how: str) -> None:
+def broken(how: str, why: str) -> None:
     """Where the sweep of this process did not come to its end: its tables, and what finishes it."""
     if _current is not None:
-        _current.broken(how)
+        _current.broken(how, why)
     elif how == "interrupted":
         print("bench: interrupted", file=sys.stderr)
 

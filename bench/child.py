@@ -15,9 +15,12 @@ import sys
 import tempfile
 import threading
 import traceback
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from bench import launcher, scratch
 from bench.errors import BenchError, OutOfMemory
@@ -103,6 +106,10 @@ def _end_with_supervisor() -> None:
     def watch() -> None:
         wait([sentinel])
         remove_shared_files(os.getpid())
+        for process in psutil.Process().children(recursive=True):
+            with suppress(psutil.Error):
+                process.kill()
+        scratch.remove()
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()

@@ -15,6 +15,10 @@ class ConfigError(BenchError):
         self.problems = problems
 
 
+class NotRecorded(BenchError):
+    """What a run gave cannot be written, as on a full disk. The next run would be measured in vain, too."""
+
+
 class OutOfMemory(BenchError):
     """Memory ran out, of the host or of the device; `memory` holds the figures that are known, see the record."""
 

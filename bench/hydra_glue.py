@@ -3,6 +3,7 @@
 Imported by `bench.job`, so that the resolvers exist in a launcher's worker processes as well.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -66,6 +67,8 @@ def call(job: Callable[[DictConfig], Any]) -> None:
         if isinstance(error, (ValueError, TypeError)) and _while_composing(error):
             print(f"bench: {in_words(error)}, in {' '.join(sys.argv[1:])}", file=sys.stderr)
             sys.exit(2)
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # it makes the runs' directories
+            sys.exit(f"{error}. Free some space, or set output_dir to another disk")
         traceback.print_exc()
         sys.exit(1)
     finally:

@@ -13,7 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from bench import hydra_glue, launcher
 from bench.config import Settings
-from bench.errors import ConfigError
+from bench.errors import ConfigError, NotRecorded
 
 logging.raiseExceptions = False  # Hydra's log of a run lies on a disk that may be full
 # Here, since a launcher's worker imports this module and nothing before it.
@@ -48,10 +48,6 @@ def job(config: DictConfig) -> float | None:
     choices = {key: value for key, value in own.runtime.choices.items() if not key.startswith("hydra")}
     try:
         record = run(settings, Path(own.runtime.output_dir), Job(number, choices), progress_of_run())
-    except OSError as error:
-        # A full disk, say: this run is lost, and the sweep's exit code tells; the next may have room.
-        # Printed, since Hydra's log lies beside the record.
-        advice = "Free some space, or set output_dir to another disk"
-        print(f"bench: the run could not be recorded: {error}. {advice}", file=sys.stderr)
-        return None
+    except NotRecorded as error:
+        sys.exit(str(error))  # the sweep ends: it passes Hydra, which would go on after any other exception
     return record.metrics.get("throughput") if record.verdict.status == "valid" else None

@@ -17,7 +17,7 @@ from filelock import FileLock
 from bench import fork_server, scratch, supervisor
 from bench.backend.checkpoints import cache_directory
 from bench.config import Settings
-from bench.errors import BenchError, RunFailed
+from bench.errors import BenchError, NotRecorded, RunFailed
 from bench.frontend.load import Plan, plan
 from bench.gauge import Gauge, Reading
 from bench.killed import explained
@@ -77,13 +77,19 @@ def measure(settings: Settings, directory: Path, progress: Progress, sizes: Size
     """Start the processes, let them work, end them, and take what they leave. Their logs go to `directory`.
 
     What the run takes is compared with what there is first; `sizes` tells of the model where it has been tried.
+
+    Raises:
+        NotRecorded: when there is no room for what it would give; then nothing was started.
     """
     watch: Watch | None = None
     failure: RunFailed | None = None
     load, free = plan(settings), room(settings, directory)
     requests = 1 + settings.warmup_iters + load.count
-    if missing := shortages(needs(settings, requests, sizes), free, sizes):
+    need = needs(settings, requests, sizes)
+    if missing := shortages(need, free, sizes):
         words = "; ".join(f"batch_size={settings.batch_size}: {shortage}" for shortage in missing)
+        if need.output > free.output:
+            raise NotRecorded(f"{directory}: not run: {words}")
         return not_measured(settings, RunFailed(words, process="supervisor", phase="start"))
     board = Board(requests, settings.payloads, settings.payload_bytes)
     view = board.open(present=False)

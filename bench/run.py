@@ -3,7 +3,7 @@
 import logging
 import time
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from bench.calibration import harness_overhead_us
 from bench.config import Settings
 from bench.device_claim import WAITING, Claim, claimed
-from bench.errors import BenchError, RunFailed
+from bench.errors import BenchError, NotRecorded, RunFailed
 from bench.gauge import Reading
 from bench.launcher import load_before_start
 from bench.measure import Outcome, Progress, measure, not_measured
@@ -42,7 +42,11 @@ class Job:
 
 
 def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Record:
-    """Measure once, when the device is free, and leave the record in `directory`; a failed one if it fails."""
+    """Measure once, when the device is free, and leave the record in `directory`; a failed one if it fails.
+
+    Raises:
+        NotRecorded: when not all of it could be written; the record of a failed run may be there.
+    """
     sweep = directory if job.number is None else directory.parent
     with ExitStack() as stack:
         claim = _skipped(settings, sweep) or _claim(stack, settings, directory, progress)
@@ -60,14 +64,6 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
             verdict.warnings.append(f"no telemetry of the GPU and the host: {outcome.no_samples}")
         verdict.warnings.extend(cautions(settings, measured, surroundings, outcome.samples, overhead_us))
     backend.pop("references", None)
-    error = _error(outcome)
-    try:
-        write_requests(directory, _requests(settings, outcome))
-        write_telemetry(directory, outcome.samples)
-    except OSError as fault:  # the record itself is small and may still have room
-        reason = f"{directory}: could not be written ({fault}). Free some space, or set output_dir to another disk"
-        verdict = Verdict("failed", [reason, *verdict.reasons], [])
-        error = error or {"process": "supervisor", "phase": "record", "reason": reason}
     record = Record(
         experiment=settings.experiment,
         cell=settings.cell,
@@ -81,15 +77,42 @@ def run(settings: Settings, directory: Path, job: Job, progress: Progress) -> Re
         metrics=_metrics(settings, outcome, overhead_us),
         evidence=_evidence(settings, measured, outcome),
         verdict=verdict,
-        error=error,
+        error=_error(outcome),
         directory=directory,
     )
-    write_record(directory, record)  # the last of what was measured: where it lies, the record is whole
+    return _written(record, _requests(settings, outcome), outcome.samples)
+
+
+def _written(record: Record, requests: dict[str, Any], samples: list[dict[str, Any]]) -> Record:
+    """The same, on disk with all that belongs to it. Raises NotRecorded."""
+    directory, lost = record.directory, None
+    try:
+        write_requests(directory, requests)
+        write_telemetry(directory, samples)
+    except OSError as fault:  # the record itself is small and may still have room
+        lost = _lost(directory, fault)
+        record = replace(
+            record,
+            verdict=Verdict("failed", [str(lost), *record.verdict.reasons], []),
+            error=record.error or {"process": "supervisor", "phase": "record", "reason": str(lost)},
+        )
+    try:
+        write_record(directory, record)  # the last of what was measured: where it lies, the record is whole
+    except OSError as fault:
+        raise _lost(directory, fault) from fault
+    if lost is not None:
+        raise lost
     try:
         write_timeline(directory)
-    except BenchError as error:  # a picture less, and no reason to lose the run
-        log.warning("%s", error)
+    except (BenchError, OSError) as fault:  # a picture less, and no reason to lose the run
+        log.warning("%s", fault)
     return record
+
+
+def _lost(directory: Path, fault: OSError) -> NotRecorded:
+    return NotRecorded(
+        f"{directory}: could not be written ({fault}). Free some space, or set output_dir to another disk"
+    )
 
 
 def _skipped(settings: Settings, sweep: Path) -> RunFailed | None:

@@ -1,7 +1,7 @@
 """The temporary directory of a supervisor and its processes: removed at its end, however that comes.
 
-The supervisor removes it when it ends by itself. Where it is killed, the fork server does: that ends
-when the last of its processes has seen that the supervisor is gone, and has ended with all it started.
+The supervisor removes it when it ends by itself. Where it is killed, each of its processes does as it ends, and so
+the last of them: that is the fork server, if it was not killed, too.
 """
 
 import multiprocessing
@@ -32,5 +32,5 @@ def of_supervisor() -> str:
 
 
 def remove() -> None:
-    """In the fork server at its end: remove the supervisor's, if it is still there."""
+    """In a child or the fork server, when the supervisor is gone: remove its directory, if it is still there."""
     shutil.rmtree(os.environ.get(_NAME, ""), ignore_errors=True)

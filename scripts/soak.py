@@ -3,7 +3,8 @@
     scripts/soak [--runs 500] [--minutes 20] [--seed 0] [--output outputs/soak]
 
 One command runs most of the sweep; it is killed (SIGKILL), resumed, interrupted (SIGINT) and resumed again. The faults
-come from outside: signals to frontend, backend, sampler and fork server, an exception in the model, a full disk.
+come from outside: signals to frontend, backend, sampler and fork server, an exception in the model. In the resumed
+commands the disk fills, too, which may end one, so that it is resumed once more.
 The checks are in soak_checks.py. Where the packages are installed already, any interpreter will do.
 """
 
@@ -153,7 +154,8 @@ class Watch:
         if len(self.soak.seen) % EVERY == 0:
             rng = self.soak.rng
             at = time.monotonic() + rng.uniform(0, LATEST_S)
-            kind = rng.choices(["signal", "exception", "full disk"], [8, 1, 1])[0]
+            full = 3 if len(self.soak.usage) > 1 else 0  # not in the first, which shows how memory grows
+            kind = rng.choices(["signal", "exception", "full disk"], [8, 1, full])[0]
             role = rng.choice(["frontend", "backend", "sampler", "fork server"])
             signum = rng.choice([signal.SIGKILL, signal.SIGSEGV, signal.SIGSTOP])
             self.planned = (at, kind, role, signum) if kind == "signal" else (at, kind, "", None)
@@ -225,7 +227,7 @@ def in_mount_namespace() -> None:
 
 
 def soak(soak: Soak, began: float) -> None:
-    """The sweep in three commands."""
+    """The sweep in three commands, and as many more as a full disk ends."""
 
     def budget(share: float) -> float:
         return began + share * (soak.deadline - began)
@@ -234,9 +236,12 @@ def soak(soak: Soak, began: float) -> None:
         return
     (directory,) = (soak.work / "outputs" / "soak").iterdir()
     resume = f"resume={directory}"
-    if soak.command(resume, until=INTERRUPTED_AT * soak.runs, how=signal.SIGINT, budget=budget(INTERRUPTED_AT)):
-        return
-    soak.command(resume, until=float("inf"), how=signal.SIGINT, budget=soak.deadline)
+    while soak.command(resume, until=INTERRUPTED_AT * soak.runs, how=signal.SIGINT, budget=budget(INTERRUPTED_AT)):
+        if not soak_checks.lacks(directory):
+            return
+    while soak.command(resume, until=float("inf"), how=signal.SIGINT, budget=soak.deadline):
+        if not soak_checks.lacks(directory):
+            return
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from bench.results.manifest import read_manifest
 from bench.results.metrics import run_metrics
 from bench.results.raw import read_stamps
 from bench.results.record import Record
@@ -65,6 +66,12 @@ def judge(found: Found, asked: int, seed: int) -> tuple[str, list[str]]:
     if len(by_run) < 0.9 * asked and found.ended[-1] == "by itself":
         problems.append(f"{len(by_run)} records of {asked} runs")
     return report(found, records, problems, asked, seed), problems
+
+
+def lacks(directory: Path) -> bool:
+    """Whether a run of the sweep has no record."""
+    manifest = read_manifest(directory)
+    return manifest is None or bool(manifest.missing(read_records(directory)[0]))
 
 
 def wrong_verdicts(by_run: dict[int, Record], events: list[Event]) -> Iterable[str]:

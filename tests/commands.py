@@ -118,6 +118,30 @@ class Command:
         wait_until(lambda: not self.processes(), within_s, lambda: f"still there: {self.processes()}")
 
 
+def call(
+    cwd: Path, *arguments: str, module: str = "bench", flags: tuple[str, ...] = ()
+) -> subprocess.CompletedProcess[str]:
+    """A command of which only code and words matter, to its end."""
+    return subprocess.run(
+        [sys.executable, *flags, "-m", module, *arguments],
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+
+
+def refused(command: Command) -> Done:
+    """The end of a command that starts no run: exit code 2, in words, and nothing lives on."""
+    done = command.wait()
+    assert done.code == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    command.assert_all_gone()
+    return done
+
+
 def wait_until(is_so: Callable[[], bool], within_s: float, message: Callable[[], str] = lambda: "") -> None:
     """Wait until `is_so()`, and fail where it is not within `within_s`."""
     deadline = time.monotonic() + within_s

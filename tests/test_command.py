@@ -5,23 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import commands
 import pytest
-from commands import Done, environment, read_json, rows
+from commands import Done, call, environment, read_json, rows
 from conftest import Start
 
 from bench.results.record import read_record
-
-
-def call(cwd: Path, *arguments: str, flags: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, *flags, "-m", "bench", *arguments],
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
 
 
 @pytest.mark.parametrize(
@@ -81,14 +70,10 @@ def test_profile_lies_on_the_timeline(single: Done) -> None:
 
 
 def refused(start: Start, *overrides: str) -> str:
-    """What the command says of settings that it refuses: exit code 2, and nothing was made or started."""
-    command = start(*overrides)
-    done = command.wait()
-    assert done.code == 2, done.stderr
+    """What the command says of settings that it refuses, before anything is made."""
+    done = commands.refused(start(*overrides))
     assert done.stdout == ""
     assert not done.outputs.exists()
-    assert "Traceback" not in done.stderr
-    command.assert_all_gone()
     return done.stderr
 
 

@@ -7,11 +7,10 @@ import sysconfig
 from pathlib import Path
 
 import pytest
-from commands import Command, rows, wait_until
+from commands import refused, rows
 from conftest import Start
 
 from bench.backend import toolchain
-from bench.results.records import read_records
 
 _NAMESPACE = ("unshare", "--user", "--map-root-user", "--mount")
 
@@ -34,15 +33,6 @@ def mounted(*mounts: tuple[str, str]) -> tuple[str, ...]:
     return (*_NAMESPACE, "sh", "-c", f'{lines} && exec "$@"', "sh")
 
 
-def refused(command: Command) -> str:
-    """What a command says that starts no run."""
-    done = command.wait()
-    assert done.code == 2, done.stderr
-    assert "Traceback" not in done.stderr
-    command.assert_all_gone()
-    return done.stderr
-
-
 def test_all_problems_of_all_cells_are_said_at_once(start: Start, tmp_path: Path) -> None:
     """No compiler, no place for results or for the cache, models that are not there: each once, with its cells."""
     (tmp_path / "file").touch()
@@ -57,7 +47,7 @@ def test_all_problems_of_all_cells_are_said_at_once(start: Start, tmp_path: Path
             PATH=str(tmp_path),
             CXX="",
         )
-    )
+    ).stderr
     lines = [line for line in said.splitlines() if line.startswith(("bench: ", "model", "compile", "output_dir"))]
     (compiler,) = [line for line in lines if "compile=true: needs a C++ compiler" in line]
     assert "apt-get install g++" in compiler
@@ -82,8 +72,10 @@ def test_cache_that_cannot_be_written_and_a_model_that_dies(start: Start, tmp_pa
     (tmp_path / "file").touch()
     cache = start(f"cache_dir={tmp_path}/file", "batch_size=2,4", "-m")
     dies = start("model._target_=toys.DiesWhenTried")
-    assert f"bench: cache_dir={tmp_path}/file: cannot be written (Not a directory). Set cache_dir" in refused(cache)
-    assert "was killed by SIGKILL in phase preflight while it tried model toys.DiesWhenTried" in refused(dies)
+    assert (
+        f"bench: cache_dir={tmp_path}/file: cannot be written (Not a directory). Set cache_dir" in refused(cache).stderr
+    )
+    assert "was killed by SIGKILL in phase preflight while it tried model toys.DiesWhenTried" in refused(dies).stderr
 
 
 @needs_mounts
@@ -100,7 +92,7 @@ def test_limits_are_compared_with_what_there_is(start: Start, tmp_path: Path) ->
             "-m",
             prefix=mounted(("1m", "/dev/shm"), ("128k", str(outputs))),
         )
-    )
+    ).stderr
     assert (
         "batch_size=1024 queue=torch: needs 12 MiB of shared memory, 1 MiB are free in /dev/shm: lower batch_size, "
         "mount a larger /dev/shm (docker run --shm-size=1g), or set queue=shared_memory\n"
@@ -118,48 +110,45 @@ def test_hard_limit_of_open_files_is_named_and_the_soft_one_raised(start: Start)
         "verify=false",
         prefix=("sh", "-c", 'ulimit -Sn 40 && ulimit -Hn 1000 && exec "$@"', "sh"),
     )
-    assert "batch_size=2: needs 64 open files a process, 40 are allowed: raise the hard limit" in refused(few)
+    assert "batch_size=2: needs 64 open files a process, 40 are allowed: raise the hard limit" in refused(few).stderr
     done = more.wait()
     assert done.code == 0, done.stderr
 
 
 @needs_mounts
-def test_full_disk_costs_no_run_but_those_that_meet_it(start: Start, tmp_path: Path) -> None:
-    """The disk fills in the second of 24 runs and is freed later: what was measured before and after is whole."""
+def test_full_disk_ends_the_sweep(start: Start, tmp_path: Path) -> None:
+    """It fills in the second of 6 runs: no other is measured in vain, and the command that is printed does the rest.
+
+    What was measured before stays, in a table that was written while there was room.
+    """
     outputs = tmp_path / "outputs"
     outputs.mkdir()
-    command = start(
+    script = f"""
+    mount -t tmpfs -o size=16m tmpfs "{outputs}" && "$@" 2> first; echo $? > code
+    cp "$(echo outputs/default/*/runs.csv)" runs.csv; rm outputs/filler
+    exec sh -c "$(grep -A1 'This finishes the sweep:' first | tail -n 1)"
+    """
+    done = start(
         "model._target_=toys.FillsDisk",
         f"+model.args.directory={outputs}",
         f"output_dir={outputs}",
         "batch_size=2,4",
-        "repeat=range(12)",
+        "repeat=range(3)",
         "telemetry=false",
         "-m",
         cwd=tmp_path,
-        prefix=mounted(("16m", str(outputs))),
-    )
-    # Its mount is seen through its process only.
-    seen = Path(f"/proc/{command.process.pid}/root{outputs}")
-    log = tmp_path / "stderr"
-    wait_until(lambda: "LOST" in log.read_text() or command.process.poll() is not None, 120, log.read_text)
-    (sweep,) = (seen / "default").iterdir()
-    assert rows(sweep / "runs.csv")[0]["batch_size"] == "2"
-    (seen / "filler").unlink()
-    wait_until(lambda: (sweep / "0023" / "metrics.json").exists(), 120, log.read_text)
-    wait_until(lambda: len(rows(sweep / "runs.csv")) == len(read_records(sweep)[0]), 10)
-    records, problems = read_records(sweep)
-    done = command.wait()
-    assert (done.code, problems) == (1, [])
-    good = [record for record in records if record.verdict.status == "valid"]
-    assert (good[0].job, good[-1].job) == (0, 23)
-    lost = done.stderr.count("LOST")
-    assert lost + len(records) == 24
-    assert 1 <= lost < 20
-    assert "runs of 24" in done.stdout or f"{len(records)} of 24 runs" in done.stdout
-    assert "could not be" in done.stderr
-    assert "No space left on device" in done.stderr
-    assert "Traceback" not in done.stderr
+        prefix=(*_NAMESPACE, "sh", "-c", script, "sh"),
+    ).wait()
+    said = (tmp_path / "first").read_text()
+    assert (tmp_path / "code").read_text() == "1\n", said
+    assert "No space left on device" in said
+    assert "bench: broke off, of 6 runs: " in said
+    assert "Traceback" not in said
+    assert done.code == 0, done.stderr
+    assert "of 6 runs are left to do" in done.stderr
+    assert [row["batch_size"] for row in rows(tmp_path / "runs.csv")] == ["2"]
+    assert "run 3 of 6" not in said
+    assert "This finishes the sweep:" in said.splitlines()[-2]
 
 
 @pytest.mark.parametrize(

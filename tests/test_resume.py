@@ -2,12 +2,10 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from commands import Command, Done, environment, rows, wait_until
+from commands import Command, Done, call, rows, wait_until
 from conftest import Start
 
 from bench.results.records import read_records
@@ -132,19 +130,6 @@ def test_single_run_is_not_resumed(start: Start, tmp_path: Path) -> None:
         assert words in done.stderr
 
 
-def report(directory: Path, cwd: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "bench.report", directory],
-        cwd=cwd,
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
-    return done.stdout
-
-
 def kill_in_run(command: Command, cwd: Path, after: int) -> None:
     """SIGKILL in the middle of the run after `after` finished ones."""
     wait_until(lambda: len(list(cwd.glob("backend-*"))) > after, 120)
@@ -166,14 +151,14 @@ def test_killed_sweep_is_finished_in_three_goes(start: Start, tmp_path: Path) ->
     )
     kill_in_run(command, tmp_path, 1)
     directory = command.wait().directory
-    line = printed_command(report(directory, tmp_path))
+    line = printed_command(call(tmp_path, str(directory), module="bench.report").stdout)
     assert "1 of 4 runs so far." in (directory / "summary.md").read_text("utf-8")
     before = files(directory / "0000")
     again = Command(tmp_path, ("-c", f"exec {line}"), program=("sh",))
     kill_in_run(again, tmp_path, 3)  # one was killed
     # From another directory the command changes to the sweep's own first.
     (tmp_path / "elsewhere").mkdir()
-    line = printed_command(report(directory, tmp_path / "elsewhere"))
+    line = printed_command(call(tmp_path / "elsewhere", str(directory), module="bench.report").stdout)
     assert line.startswith(f"cd {tmp_path} && ")
     done = shell(line, tmp_path / "elsewhere")
     assert done.code == 0, done.stderr
@@ -181,4 +166,4 @@ def test_killed_sweep_is_finished_in_three_goes(start: Start, tmp_path: Path) ->
     assert problems == []
     assert sorted((r.settings["batch_size"], r.settings["repeat"]) for r in records) == [(1, 0), (1, 1), (2, 0), (2, 1)]
     assert before == files(directory / "0000")
-    assert "missing" not in report(directory, tmp_path)
+    assert "missing" not in call(tmp_path, str(directory), module="bench.report").stdout

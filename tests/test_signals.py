@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import Command, wait_until
 from conftest import Start
@@ -73,6 +74,22 @@ def test_signal_ends_the_command_in_each_phase(start: Start, tmp_path: Path, pha
         assert (done.directory / "manifest.json").exists()
     else:
         assert not done.outputs.exists()
+
+
+def test_fork_server_killed_with_the_command_leaves_nothing(start: Start, tmp_path: Path) -> None:
+    """It removes the temporary files of a killed command; where it is killed, too, the run's processes do."""
+    (tmp_path / "tmp").mkdir()
+    command = start(
+        *WAITING, "+model.args.at=12", cwd=tmp_path, TMPDIR=str(tmp_path / "tmp"), TORCHINDUCTOR_CACHE_DIR="/tmp"
+    )
+    wait_until(lambda: is_reached(tmp_path), 120)
+    assert list((tmp_path / "tmp").glob("pymp-*"))
+    fork_server = psutil.Process(command.named("backend")).ppid()
+    os.kill(fork_server, signal.SIGKILL)
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.wait(ENDED_S)
+    command.assert_all_gone(ENDED_S)
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def marked(command: Command) -> bool:
