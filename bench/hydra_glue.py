@@ -39,6 +39,7 @@ _NOISE = (
     "To append to your config use",
     "set env var HYDRA_FULL_ERROR",
 )
+_LAUNCHERS = ("joblib.", "submitit.")  # which raise where a worker was killed, and a sweep ends
 _OPTIONAL_GROUPS = ("sweep",)  # those that no default chooses
 _INFO = {"all", "config", "defaults", "defaults-tree", "plugins", "searchpath"}
 
@@ -69,6 +70,8 @@ def call(job: Callable[[DictConfig], Any]) -> None:
             sys.exit(2)
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):  # it makes the runs' directories
             sys.exit(f"{error}. Free some space, or set output_dir to another disk")
+        if type(error).__module__.startswith(_LAUNCHERS):
+            sys.exit(f"the launcher gave up: {type(error).__name__}: {str(error).strip()}")
         traceback.print_exc()
         sys.exit(1)
     finally:

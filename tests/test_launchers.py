@@ -4,6 +4,7 @@ import os
 import signal
 from pathlib import Path
 
+import psutil
 import pytest
 from commands import Command, Done, rows, wait_until
 from conftest import Start
@@ -60,6 +61,7 @@ def test_result_of_every_run_is_shown_once(sweeps: dict[str, Done], name: str) -
         assert len([line for line in lines if "samples/s" in line or "FAILED" in line]) == 1, sweeps[name].stderr
 
 
+LASTING = ("model._target_=toys.Slow", "num_iters=5,9999", "repeat=range(1)", "-m", "allow_shared_device=true")
 ENDS = [
     ("joblib", signal.SIGINT, 130),
     ("joblib", signal.SIGKILL, -signal.SIGKILL),
@@ -70,8 +72,33 @@ ENDS = [
 @pytest.fixture(scope="module")
 def endless(start: Start) -> dict[tuple[str, int], Command]:
     """A command for each launcher and signal: a short run and one that lasts minutes, side by side."""
-    overrides = ("model._target_=toys.Slow", "num_iters=5,9999", "repeat=range(1)", "-m", "allow_shared_device=true")
-    return {(name, number): start(*overrides, *LAUNCHERS[name][:2]) for name, number, _ in ENDS}
+    return {(name, number): start(*LASTING, *LAUNCHERS[name][:2]) for name, number, _ in ENDS}
+
+
+def test_killed_worker_ends_the_sweep_in_words(start: Start) -> None:
+    """Not a process of the run, which fails it, but the one that waits for it: what is done is in the tables."""
+    command = start(*LASTING, *LAUNCHERS["submitit"])
+    wait_until(lambda: first_is_done(command), 180)
+    os.kill(worker(command), signal.SIGKILL)
+    done = command.wait(30)
+    command.assert_all_gone()
+    assert done.code == 1
+    assert "bench: the launcher gave up: " in done.stderr
+    assert "Traceback" not in done.stderr
+    assert "bench: broke off, of 2 runs: 1 missing. This finishes the sweep:" in done.stderr
+    assert len(rows(done.directory / "runs.csv")) == 1
+
+
+def worker(command: Command) -> int:
+    """Process id of the worker whose run is not over."""
+    backends = [pid for pid, output in command.processes().items() if output.endswith("/backend.log")]
+    return psutil.Process(psutil.Process(backends[0]).ppid()).ppid()
+
+
+def first_is_done(command: Command) -> bool:
+    """Of its two runs, the other of which lasts."""
+    assert command.process.poll() is None, (command.cwd / "stderr").read_text()
+    return len(list(command.cwd.glob("backend-*"))) == 2 and any(command.cwd.glob("outputs/*/*/*/metrics.json"))
 
 
 @pytest.mark.parametrize(("name", "number", "code"), ENDS)
@@ -80,12 +107,7 @@ def test_nothing_outlives_the_command(
 ) -> None:
     """Workers and what they started are gone in 5 s; where it can, the command leaves tables of the finished run."""
     command = endless[name, number]
-
-    def first_is_done() -> bool:
-        assert command.process.poll() is None, (command.cwd / "stderr").read_text()
-        return len(list(command.cwd.glob("backend-*"))) == 2 and any(command.cwd.glob("outputs/*/*/*/metrics.json"))
-
-    wait_until(first_is_done, 180)
+    wait_until(lambda: first_is_done(command), 180)
     os.kill(command.process.pid, number)
     done = command.wait(10)
     command.assert_all_gone()
