@@ -38,6 +38,7 @@ Progress = Callable[[Reading], None]
 
 # What the answers must be, by all that they depend on: computed once, by the first run, and not in each repeat.
 _references: dict[str, Any] = {}
+_primed: set[str] = set()  # cells whose compile cache this command has filled
 
 
 def no_progress(_reading: Reading) -> None:
@@ -161,7 +162,11 @@ def _start(parts: _Parts, directory: Path, cache: str, stack: ExitStack, progres
 
 @contextmanager
 def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
-    """The compiler's cache: fresh and thrown away, or kept a cell and filled before its first run."""
+    """The compiler's cache: fresh and thrown away, or kept a cell and filled before a command's first run of it.
+
+    Each command fills it anew, which takes seconds where it is full: the compiler, the GPU or the model's own source
+    may have changed since.
+    """
     if not settings.compile or settings.compile_cache == "cold":
         place = scratch.directory()
         with tempfile.TemporaryDirectory(dir=place, prefix="compile-", ignore_cleanup_errors=True) as fresh:
@@ -169,11 +174,10 @@ def _compile_cache(settings: Settings, directory: Path) -> Iterator[str]:
         return
     kept = cache_directory(settings) / "compile" / settings.cell
     kept.mkdir(parents=True, exist_ok=True)
-    primed = kept / "primed"
-    with FileLock(kept / "lock", timeout=settings.stall_timeout_s):
-        if not primed.exists():
+    if settings.cell not in _primed:
+        with FileLock(kept / "lock", timeout=settings.stall_timeout_s):
             _prime(settings, directory, str(kept))
-            primed.touch()
+        _primed.add(settings.cell)
     yield str(kept)
 
 

@@ -4,12 +4,14 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 from bench import supervisor
 from bench.cell_names import CellNames
 from bench.config import Settings
+from bench.device_claim import DeviceBusy, claimed, identify
 from bench.errors import BenchError, RunFailed
 from bench.frontend.load import plan
 from bench.limits import grouped, needs, shortages
@@ -28,14 +30,37 @@ def preflight(
         runs: how many there will be of all cells together.
         directory: where their records will go.
         on_message: hears what the process says that fetches and tries the models.
+
+    Raises:
+        DeviceBusy: when other commands had a device for longer than `device_wait_s`.
     """
-    faults, checked = _ask(cells, on_message)
+    with ExitStack() as stack:
+        problems = _claim(stack, cells, directory)
+        faults, checked = _ask(cells, on_message)
     names = CellNames(cells)
-    problems = [names.problem(text + _without_compiler(text, cells, chosen), chosen) for text, chosen in faults.items()]
+    problems += [
+        names.problem(text + _without_compiler(text, cells, chosen), chosen) for text, chosen in faults.items()
+    ]
     if (fault := unwritable(directory)) is not None:
         place = f"output_dir={cells[0].output_dir}: {directory}"
         return checked, [*problems, f"{place} cannot be written ({fault}). Set output_dir to another directory"]
     return checked, problems + _shortages(cells, runs, directory, checked)
+
+
+def _claim(stack: ExitStack, cells: Sequence[Settings], directory: Path) -> list[str]:
+    """Hold the cells' devices until `stack` is left, since trying a model disturbs whoever measures there."""
+    devices: dict[str, Settings] = {}
+    for device in dict.fromkeys(cell.device for cell in cells):
+        with suppress(RunFailed):  # there is no such device: who tries the models says so, and for which cells
+            devices[identify(device)] = next(cell for cell in cells if cell.device == device)
+    for _, cell in sorted(devices.items()):  # in the same order in all commands, so that no two wait for each other
+        try:
+            stack.enter_context(claimed(cell, directory))
+        except DeviceBusy:
+            raise
+        except BenchError as error:
+            return [str(error)]
+    return []
 
 
 def _ask(

@@ -2,7 +2,8 @@
 
 Two fork-server processes, two torch queues, a manager's dictionary, a pool each for copies in,
 computing and copies out, and an end guessed from five seconds of silence. Nothing is slowed down on
-purpose: payloads are made before the clock starts, and CUDA's calls are simply left out.
+purpose: random payloads are drawn before the clock starts and cloned for each request, and CUDA's calls are simply
+left out.
 
     python scripts/opponent.py MODEL BATCH_SIZE NUM_ITERS NUM_WORKERS   prints the results as JSON
 """

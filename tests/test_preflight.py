@@ -34,7 +34,7 @@ def mounted(*mounts: tuple[str, str]) -> tuple[str, ...]:
 
 
 def test_all_problems_of_all_cells_are_said_at_once(start: Start, tmp_path: Path) -> None:
-    """No compiler, no place for results or for the cache, models that are not there: each once, with its cells."""
+    """No compiler, no place for results, cache or locks, models that are not there: each once, with its cells."""
     (tmp_path / "file").touch()
     said = refused(
         start(
@@ -44,10 +44,12 @@ def test_all_problems_of_all_cells_are_said_at_once(start: Start, tmp_path: Path
             f"output_dir={tmp_path}/file/outputs",
             "device=cpu",
             "-m",
+            locks=tmp_path / "file",
             PATH=str(tmp_path),
             CXX="",
         )
     ).stderr
+    assert f"{tmp_path}/file: cannot be used for locks: Not a directory. Set BENCH_LOCK_DIR to" in said
     lines = [line for line in said.splitlines() if line.startswith(("bench: ", "model", "compile", "output_dir"))]
     (compiler,) = [line for line in lines if "compile=true: needs a C++ compiler" in line]
     assert "apt-get install g++" in compiler
@@ -58,7 +60,7 @@ def test_all_problems_of_all_cells_are_said_at_once(start: Start, tmp_path: Path
     assert "Close: Net" in model
     (place,) = [line for line in lines if line.startswith("output_dir=")]
     assert "cannot be written (Not a directory). Set output_dir to another directory" in place
-    assert len(lines) == 3
+    assert len(lines) == 4
 
 
 def test_cells_without_compile_run_without_a_compiler(start: Start, tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Sweeps end to end: every layout and queue, compiled and not, presets, a failing cell, odd names, shared places."""
 
+import shutil
+import time
 from collections import Counter
 from itertools import pairwise, product
 from pathlib import Path
@@ -154,21 +156,25 @@ def test_compiled_run_compiles_once_and_before_the_window(compiled: list[Record]
     assert by[True].metrics["warmup_latency"] > by[False].metrics["warmup_latency"]
 
 
-def test_warm_cache_is_filled_before_the_first_run(start: Start, small: tuple[str, ...]) -> None:
-    """Two repeats of serial × torch: both compile once, and neither makes a kernel that the priming did not."""
-    done = start(
-        "compile=true", "compile_cache=warm", "stream_layout=serial", "queue=torch", "repeat=range(2)", "-m"
-    ).wait()
-    assert done.code == 0, done.stderr
-    (identity,) = {record.cell for record in done.records}
-    for record in done.records:
-        assert_whole(record)
-        assert (record.backend["compilations"], record.backend["compilations_in_window"]) == (1, 0)
-    cache = Path(small[-1].partition("=")[2]) / "compile" / identity
-    kernels = list(cache.rglob("*.so"))
-    assert kernels
-    primed = (cache / "primed").stat().st_mtime
-    assert [file for file in kernels if file.stat().st_mtime > primed] == []
+def test_warm_cache_is_filled_before_a_commands_first_run(start: Start, small: tuple[str, ...]) -> None:
+    """Serial × torch, twice by one command and once by another, for which the old kernels are of no use any more.
+
+    All compile once, and no run makes a kernel: those were there before its first request.
+    """
+    asked = ("compile=true", "compile_cache=warm", "stream_layout=serial", "queue=torch", "-m")
+    clock = time.time_ns() - time.perf_counter_ns()
+    for repeats in (2, 1):
+        done = start(f"repeat=range({repeats})", *asked).wait()
+        assert done.code == 0, done.stderr
+        for record in done.records:
+            assert_whole(record)
+            assert (record.backend["compilations"], record.backend["compilations_in_window"]) == (1, 0)
+        cache = Path(small[-1].partition("=")[2]) / "compile" / done.records[0].cell
+        kernels = list(cache.rglob("*.so"))
+        assert kernels
+        first = min(stamps(record.directory)["sent_ns"][0] for record in done.records) + clock
+        assert [file for file in kernels if file.stat().st_mtime_ns > first] == []
+        shutil.rmtree(cache)
 
 
 PRESETS = [

@@ -65,7 +65,10 @@ def _check(settings: Settings, models: "dict[str, _Model]", link: Link) -> tuple
     model = models[key]
     if model.faults or model.prepared is None:
         return None, [*faults, *model.faults]
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else None
+    free = None
+    if device.type == "cuda":
+        torch.cuda.empty_cache()  # what trying the models has left there is no run's
+        free = torch.cuda.mem_get_info(device)[0]
     sizes = Sizes(str(device), model.parameter_bytes, model.output_bytes(settings.batch_size), free)
     return Checked(sizes, model.prepared), faults
 
