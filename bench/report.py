@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.results.manifest import Manifest, is_running, read_manifest
+from bench.results.page.data import State
 from bench.results.page.write import write_page
-from bench.results.plots.write import add_pictures
+from bench.results.plots.write import add_pictures, list_pictures
 from bench.results.record import Record
 from bench.results.records import read_records
 from bench.results.tables import TABLES, write_tables
@@ -53,13 +54,19 @@ def report(directory: Path, *, plots: bool = True) -> str:
             problems.append(str(error))
     manifest = _manifest(directory)
     total = None if manifest is None else len(records) + manifest.missing(records).total()
-    parts = [write_tables(directory, expected=total), add_pictures(directory) if plots else ""]
+    state = _state(directory, manifest, records)
+    parts = [
+        write_tables(directory, interrupted=state == "interrupted", expected=total),
+        add_pictures(directory) if plots else list_pictures(directory),
+    ]
     files = [directory / name for name in TABLES]
-    if page := write_page(directory, expected=total):
+    if page := write_page(directory, state, total):
         files.append(page)
     parts.append("".join(f"{line}\n" for line in (*files, *problems)))
     if manifest is not None:
-        parts.append(_lacking(directory, manifest, records))
+        parts.append(_lacking(directory, manifest, records, state))
+    if state == "running" and not is_running(directory):
+        return report(directory, plots=plots)  # it ended meanwhile: a page that says otherwise would wait for ever
     return "\n".join(filter(None, parts))
 
 
@@ -70,9 +77,18 @@ def _manifest(directory: Path) -> Manifest | None:
         return None
 
 
-def _lacking(directory: Path, manifest: Manifest, records: Sequence[Record]) -> str:
-    """What finishes an incomplete sweep, in words."""
+def _state(directory: Path, manifest: Manifest | None, records: Sequence[Record]) -> State:
+    """Whether a command is at it, or left runs out; what has no manifest is a single run, or not known to lack one."""
+    if manifest is None:
+        return "ended"
     if is_running(directory):
+        return "running"
+    return "interrupted" if manifest.missing(records) else "ended"
+
+
+def _lacking(directory: Path, manifest: Manifest, records: Sequence[Record], state: State) -> str:
+    """What finishes an incomplete sweep, in words."""
+    if state == "running":
         return "The sweep is still running.\n"
     lacking = manifest.unfinished(directory, records, here=os.getcwd())
     return f"{lacking[0].upper()}{lacking[1:]}\n" if lacking else ""

@@ -190,6 +190,17 @@ def test_report_can_leave_pictures_out(tmp_path: Path) -> None:
     assert not (tmp_path / "plots").exists()
 
 
+def test_report_without_plots_lists_those_that_are_there(tmp_path: Path) -> None:
+    """--no-plots leaves the pictures as they are, in the directory and in summary.md."""
+    a_sweep(tmp_path)
+    assert main([str(tmp_path)]) == 0
+    before = (tmp_path / "summary.md").read_text("utf-8")
+    (tmp_path / "plots" / "stages.svg").unlink()
+    assert main([str(tmp_path), "--no-plots"]) == 0
+    after = (tmp_path / "summary.md").read_text("utf-8")
+    assert after == "".join(line for line in before.splitlines(keepends=True) if "plots/stages" not in line)
+
+
 def test_command_draws_at_its_end(start: Start) -> None:
     """A real sweep of two cells leaves its pictures, prints their list, and warns of nothing."""
     done = start("plots=true", "batch_size=1,2", "repeat=range(1)", "-m").wait()

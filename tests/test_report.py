@@ -1,14 +1,21 @@
 """`python -m bench.report` makes the tables again, or says what is missing."""
 
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from make_records import make_record, write_sweep
 
+import bench.report
+from bench.config import Settings
+from bench.invocation import Invocation
 from bench.report import main
+from bench.results.manifest import Manifest, lock, write_manifest
+from bench.results.page.write import write_page
 
 ROOT = Path(__file__).parents[1]
 
@@ -69,6 +76,57 @@ def test_directory_of_broken_records_names_them(tmp_path: Path, capsys: pytest.C
     (tmp_path / "0" / "metrics.json").write_text("{")
     assert main([str(tmp_path)]) == 2
     assert f"{tmp_path / '0' / 'metrics.json'}: not whole or not JSON" in capsys.readouterr().err
+
+
+def page_progress(directory: Path) -> tuple[str, int, int]:
+    """What the page says of the sweep: its state, runs done, runs expected."""
+    _, _, data = (directory / "report.html").read_text("utf-8").partition('id="data">')
+    progress = json.loads(data.partition("</script>")[0])["progress"]
+    return progress["state"], progress["done"], progress["expected"]
+
+
+@pytest.mark.parametrize(
+    ("records", "running", "state", "words"),
+    [
+        (1, True, "running", "1 of 2 runs so far"),
+        (1, False, "interrupted", "Interrupted after 1 of 2 runs"),
+        (2, False, "ended", ""),
+    ],
+)
+def test_sweep_is_what_it_was_before_the_report(
+    tmp_path: Path, records: int, running: bool, state: str, words: str
+) -> None:
+    """Of a sweep that runs the page goes on following, of one left unfinished all tables say so."""
+    both = [make_record({"batch_size": size}) for size in (1, 2)]
+    write_sweep(tmp_path, *both[:records])
+    runs = [Settings.from_mapping(record.settings) for record in both]
+    write_manifest(tmp_path, Manifest.of(Invocation(["bench"], ["-m"], "/"), runs))
+    held = lock(tmp_path)
+    if not running:
+        held.release()
+    assert main([str(tmp_path), "--no-plots"]) == 0
+    held.release()
+    assert page_progress(tmp_path) == (state, records, 2)
+    head = (tmp_path / "summary.md").read_text("utf-8").partition("|")[0]
+    assert words in head
+    assert words or "of 2 runs" not in head
+
+
+def test_sweep_that_ends_under_the_report_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page of a sweep whose command ended while the report was written does not wait for it."""
+    record = make_record()
+    write_sweep(tmp_path, record)
+    runs = [Settings.from_mapping(record.settings)]
+    write_manifest(tmp_path, Manifest.of(Invocation(["bench"], ["-m"], "/"), runs))
+    held = lock(tmp_path)
+
+    def write_and_end(directory: Path, *arguments: Any) -> Path | None:
+        held.release()
+        return write_page(directory, *arguments)
+
+    monkeypatch.setattr(bench.report, "write_page", write_and_end)
+    assert main([str(tmp_path), "--no-plots"]) == 0
+    assert page_progress(tmp_path) == ("ended", 1, 1)
 
 
 def test_no_directory_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:

@@ -41,14 +41,17 @@ def add_pictures(sweep_dir: Path) -> str:
     file = Path(sweep_dir) / "summary.md"
     try:
         written = write_plots(sweep_dir, summarize(read_records(sweep_dir)[0]))
-        if not written:
-            return ""
-        part = _list({picture.stem for picture in written})
-        write_text(file, f"{file.read_text(encoding='utf-8')}\n{part}")
+        return _add_list(file, {picture.stem for picture in written})
     except Exception as error:  # noqa: BLE001 - see above
         log.warning("%s: not drawn: %s: %s", Path(sweep_dir) / DIRECTORY, type(error).__name__, error)
         return ""
-    return part
+
+
+def list_pictures(sweep_dir: Path) -> str:
+    """List the pictures that are there at the end of summary.md, and return what was added. Raises OSError."""
+    directory = Path(sweep_dir) / DIRECTORY
+    there = {name for name in PICTURES if all((directory / f"{name}.{kind}").is_file() for kind in _FORMATS)}
+    return _add_list(Path(sweep_dir) / "summary.md", there)
 
 
 def write_plots(sweep_dir: Path, summary: Summary) -> list[Path]:
@@ -82,14 +85,18 @@ def write_plots(sweep_dir: Path, summary: Summary) -> list[Path]:
     return written
 
 
-def _list(names: set[str]) -> str:
-    """The pictures as a part of summary.md."""
+def _add_list(file: Path, names: set[str]) -> str:
+    """The pictures of these names as a part at the end of `file`; returns the part, empty without any."""
+    if not names:
+        return ""
     lines = [
         f"- [{title}]({DIRECTORY}/{name}.png) ([SVG]({DIRECTORY}/{name}.svg))"
         for name, title in PICTURES.items()
         if name in names
     ]
-    return "\n".join(["## Pictures", "", *lines]) + "\n"
+    part = "\n".join(["## Pictures", "", *lines]) + "\n"
+    write_text(file, f"{file.read_text(encoding='utf-8')}\n{part}")
+    return part
 
 
 def _makers(summary: Summary) -> tuple[dict[str, Callable[[], "Figure | None"]], list[str]]:
