@@ -121,6 +121,26 @@ def test_throughput_by_batch_size_is_the_summarys() -> None:
     assert "Mean of 3 valid runs; bars: ± one standard deviation." in texts(figure)
 
 
+def test_error_bars_end_within_the_picture() -> None:
+    """On a logarithmic axis, too; a bar that reaches 0, or nearly, does not stretch the axis to it."""
+    deviations = {1: 3.0, 8: 140.0, 64: 2.0, 512: 2.0}
+
+    def metrics(batch_size: int, repeat: int) -> dict[str, float]:
+        speed = {1: 9.0, 8: 260.0, 64: 2000.0, 512: 90000.0}[batch_size] + (2 * repeat - 1) * deviations[batch_size]
+        return {"throughput": speed, "average_latency": batch_size / 9, "latency_p99": batch_size + repeat / 9}
+
+    summary = sweep({"batch_size": [1, 8, 64, 512]}, metrics, repeats=2)
+    for figure in (drawn(by_axis(summary, "throughput")), drawn(tradeoff(summary))):
+        low, high = figure.axes[0].get_ylim()
+        assert figure.axes[0].get_yscale() == "log"
+        for cell in summary.cells:
+            found = cell.metrics["throughput"]
+            assert low < found.mean - (found.std or 0) < found.mean + (found.std or 0) < high
+    deviations[1] = 9 / 2**0.5 - 1e-9
+    figure = drawn(by_axis(sweep({"batch_size": [1, 8, 64, 512]}, metrics, repeats=2), "throughput"))
+    assert figure.axes[0].get_ylim()[0] > 1
+
+
 def test_latency_has_its_unit_and_says_what_a_burst_is() -> None:
     """Milliseconds where they fit, the backlog in words under burst only, no error bars of single runs."""
     axes = {"batch_size": [1, 2]}

@@ -65,6 +65,11 @@ class Quantity:
         std = cell.metrics[self.metric].std
         return math.nan if std is None else std * self.factor
 
+    def ends(self, cell: Cell) -> list[float]:
+        """Of the error bar; none for a single run."""
+        mean, deviation = self.mean(cell), self.deviation(cell)
+        return [mean - deviation, mean + deviation] if deviation > 0 else []
+
     def notes(self, summary: Summary, cells: Sequence[Cell]) -> list[str]:
         """The best value in words, what a point is, what is the same everywhere."""
         best = self.best(cells)
@@ -111,8 +116,8 @@ def _curves(quantity: Quantity, summary: Summary, found: Curves) -> Figure:
             _draw(axes, quantity, line, [place[_value(cell, found.x)] for cell in line.cells])
             if any(cell is best for cell in line.cells):
                 axes.plot([place[_value(best, found.x)]], [quantity.mean(best)], **_RING)
-    upper = [quantity.mean(cell) + d for cell in cells if (d := quantity.deviation(cell)) > 0]
-    style.scale(grid[0], "y", [*map(quantity.mean, cells), *upper], log_from=_LOG_Y)
+    ends = [end for cell in cells for end in quantity.ends(cell)]
+    style.scale(grid[0], "y", map(quantity.mean, cells), ends=ends, log_from=_LOG_Y)
     if len(found.looks) > 1:
         style.legend(figure, [style.swatch(**style.look(look)) for look in found.looks], list(found.looks.values()))
     return figure
@@ -193,5 +198,5 @@ def _bars(quantity: Quantity, summary: Summary, cells: Sequence[Cell]) -> Figure
     )
     style.name_rows(axes, labels)
     axes.set_xlabel(quantity.axis)
-    style.scale(axes, "x", [quantity.mean(c) + (d if d > 0 else 0) for c, d in zip(cells, deviations, strict=True)])
+    style.scale(axes, "x", map(quantity.mean, cells), ends=[end for cell in cells for end in quantity.ends(cell)])
     return figure

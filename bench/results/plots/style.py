@@ -46,6 +46,7 @@ _STYLE: dict[Any, Any] = {
 _TITLE_SIZE, _NOTE_SIZE = 13, 9
 _TITLE_IN, _LINE_IN, _MARGIN_IN = 0.34, 0.165, 0.1  # inches
 _LETTERS_PER_IN = 14.2  # of a note
+_LONGEST_BAR = 100  # times the smallest value, that an error bar may end below it and be shown whole
 
 Which = Literal["x", "y"]
 
@@ -169,18 +170,27 @@ def plain(value: float, _position: int | None = None) -> str:
 
 
 def scale(
-    axes: Axes, which: Which, values: Iterable[float], *, log_from: float | None = None, room: float = 0.07
+    axes: Axes,
+    which: Which,
+    values: Iterable[float],
+    *,
+    ends: Iterable[float] = (),
+    log_from: float | None = None,
+    room: float = 0.07,
 ) -> None:
     """Set the limits and ticks that hold `values`: a linear axis from 0, or a logarithmic one.
 
     It is logarithmic where the largest value is at least `log_from` times the smallest. `room` is the share
-    of a linear axis that lies beyond the largest.
+    of a linear axis that lies beyond the largest. `ends` of error bars are held as well, but for those that a
+    logarithmic axis cannot reach, or only far from all values.
     """
     known = [value for value in values if math.isfinite(value)]
+    ends = [value for value in ends if math.isfinite(value)]
     positive = [value for value in known if value > 0]
     axis = axes.xaxis if which == "x" else axes.yaxis
     set_limits = axes.set_xlim if which == "x" else axes.set_ylim
     if log_from and positive and len(positive) == len(known) and max(known) >= log_from * min(known):
+        known += [end for end in ends if end >= min(known) / _LONGEST_BAR]
         room = (max(known) / min(known)) ** 0.05
         low, high = min(known) / room, max(known) * room
         (axes.set_xscale if which == "x" else axes.set_yscale)("log")
@@ -188,7 +198,7 @@ def scale(
         set_limits(low, high)
     else:
         axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 2.5, 5, 10]))
-        set_limits(0, (1 + room) * max(known, default=1.0) or 1.0)
+        set_limits(0, (1 + room) * max([*known, *ends], default=1.0) or 1.0)
     axis.set_minor_locator(NullLocator())
     axis.set_major_formatter(FuncFormatter(plain))
 

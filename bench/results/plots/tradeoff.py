@@ -47,10 +47,10 @@ class _Cloud:
     def ys(self) -> list[float]:
         return [cell.metrics["throughput"].mean for cell in self.cells]
 
-    @property
-    def tops(self) -> list[float]:
+    def ends(self, metric: str, factor: float = 1.0) -> list[float]:
         """Where the error bars of the frontier end."""
-        return [self.ys[k] + (self.cells[k].metrics["throughput"].std or 0.0) for k in self.front]
+        found = [self.cells[k].metrics[metric] for k in self.front]
+        return [(one.mean + sign * (one.std or 0.0)) * factor for one in found for sign in (-1, 1)]
 
     @property
     def words(self) -> str:
@@ -81,8 +81,8 @@ def tradeoff(summary: Summary) -> Figure | None:
     figure = style.canvas(f"Throughput against {cloud.words}", notes, 8, 4.6 + 0.19 * named)
     axes = figure.subplots()
     limits = [slo / 1e3 * factor for slo in slos]
-    style.scale(axes, "x", [*cloud.xs, *limits], log_from=_LOG_FROM)
-    style.scale(axes, "y", [*cloud.ys, *cloud.tops], log_from=3 * _LOG_FROM)
+    style.scale(axes, "x", [*cloud.xs, *limits], ends=cloud.ends(name, factor), log_from=_LOG_FROM)
+    style.scale(axes, "y", cloud.ys, ends=cloud.ends("throughput"), log_from=3 * _LOG_FROM)
     _draw(axes, cloud)
     _draw_slos(axes, slos, limits)
     axes.set_xlabel(f"Latency, {cloud.words.removesuffix(' latency')} ({unit})")
