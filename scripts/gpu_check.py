@@ -103,7 +103,7 @@ def ours(batch_size: int, layout: str, queue: str, bound: float, *more: str) -> 
     metrics = run_metrics(outcome.stamps, batch_size, settings.warmup_iters)
     measured = outcome.stamps[1 + settings.warmup_iters :]
     metrics |= stage_metrics(measured) | overlap_metrics(measured)
-    return metrics["throughput"], f"{metrics.get('copy_overlap', 0.0):.0%}", metrics
+    return metrics["throughput"], share(metrics.get("copy_overlap")), metrics
 
 
 def bare_loop(batch_size: int) -> Callable[[], float]:
@@ -138,6 +138,11 @@ def per_call(call: Callable[[int], object]) -> float:
         torch.cuda.synchronize()
         count += 10
     return count / (time.perf_counter() - started)
+
+
+def share(value: float | None) -> str:
+    """In percent; a dash where it is not known, as of a run whose copies took no time."""
+    return "–" if value is None else f"{100 * value:.0f} %"
 
 
 def per_second(value: float) -> str:
