@@ -7,7 +7,7 @@ import sys
 def main() -> None:
     """Call Hydra.
 
-    Exit code: 0 for valid runs, 1 for others, 2 for settings that cannot be run, 129, 130 and 143 for signals.
+    Exit code: 0 for valid runs, 1 for others, 2 for what cannot be begun, 129, 130 and 143 for signals.
     """
     from bench import signals  # here, as all else: a console script's module is imported again by every child
 
@@ -42,7 +42,12 @@ def _broken(how: str, why: str = "") -> None:
 
         callbacks.broken(how, why)
     elif how == "interrupted":
-        print("bench: interrupted", file=sys.stderr)
+        from bench.invocation import Invocation
+
+        print(
+            f"bench: interrupted before the first run. To start again:\n    {Invocation.current().again()}",
+            file=sys.stderr,
+        )
 
 
 if __name__ == "__main__":

@@ -74,9 +74,7 @@ class Ending:
             if self.agenda.settings.plots and not interrupted and (pictures := add_pictures(directory)):
                 show(pictures)
             page = write_page(directory, "interrupted" if interrupted else "ended", self.total)
-            for file in (*(directory / name for name in TABLES), page):
-                if file is not None:
-                    print(file)
+            show("\n".join(str(file) for file in (*(directory / name for name in TABLES), page) if file is not None))
             return True
         return False
 
@@ -112,10 +110,10 @@ def say(words: str) -> None:
 
 def _print_metrics(record: "Record") -> None:
     """What a single run measured; the percentiles of its stages are in the record only."""
+    from bench.report import show
     from bench.results.metrics import STAGES
     from bench.results.text import significant
 
-    print()
-    for name, value in record.metrics.items():
-        if not name.startswith(tuple(f"{stage}_p" for stage in (*STAGES, "service_latency"))):
-            print(f"{name:<32}{significant(value, 6)}")
+    left_out = tuple(f"{stage}_p" for stage in (*STAGES, "service_latency"))
+    lines = [f"{name:<32}{significant(value, 6)}" for name, value in record.metrics.items()]
+    show("\n".join(["", *(line for line in lines if not line.startswith(left_out))]))

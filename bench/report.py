@@ -95,8 +95,11 @@ def _lacking(directory: Path, manifest: Manifest, records: Sequence[Record], sta
 
 
 def show(text: str) -> None:
-    """Print `text` on any terminal."""
-    print(printable(text, sys.stdout.encoding))
+    """Print `text` on any terminal; where nobody reads any more (`| head`) nothing more is printed."""
+    try:
+        print(printable(text, sys.stdout.encoding), flush=True)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

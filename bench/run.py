@@ -8,6 +8,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from bench import hydra_glue
 from bench.calibration import harness_overhead_us
 from bench.config import Settings
 from bench.device_claim import WAITING, Claim, claimed
@@ -117,7 +118,10 @@ def _lost(directory: Path, fault: OSError) -> NotRecorded:
 
 def _skipped(settings: Settings, sweep: Path) -> RunFailed | None:
     """Why the run need not be tried; None where it must be."""
-    if not settings.skip_larger or (smaller := ran_out_of_memory(settings, read_records(sweep)[0])) is None:
+    if not settings.skip_larger:
+        return None
+    smaller = ran_out_of_memory(settings, read_records(sweep)[0], hydra_glue.run_number(0))
+    if smaller is None:
         return None
     reason = f"skipped: batch_size={smaller} ran out of memory (skip_larger=true)"
     return RunFailed(reason, process="supervisor", phase="start")

@@ -5,6 +5,7 @@ import functools
 import secrets
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,15 @@ def test_run_that_is_made_anew_is_not_skipped_for_its_own_sake() -> None:
     """Its own old record does not count, nor does one that was itself skipped: so a retry tries."""
     skipped = make_record({"batch_size": 64, "repeat": 1}, status="failed", error={"memory": None, "reason": "skipped"})
     assert ran_out_of_memory(wanted(64), [out_of_memory({"batch_size": 64}), skipped]) is None
+
+
+def test_runs_that_are_tried_again_are_not_skipped_for_each_others_sake() -> None:
+    """retry=failed: of the old records that will be replaced none counts; one of this command does."""
+    old = [replace(out_of_memory({"batch_size": 64, "repeat": repeat}), job=repeat) for repeat in (0, 1)]
+    retried = wanted(64, "repeat=1", "retry=[failed]", "resume=last")
+    assert ran_out_of_memory(retried, old, 2) is None
+    assert ran_out_of_memory(wanted(64, "repeat=2", "resume=last"), old, 2) == 64
+    assert ran_out_of_memory(retried, [*old, replace(old[0], job=2)], 2) == 64
 
 
 @pytest.fixture(scope="module")
