@@ -31,7 +31,7 @@ def context() -> ForkServerContext:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     scratch.directory()  # the server is told of it when it starts
     made = get_context("forkserver")
-    made.set_forkserver_preload(["bench.preload"])
+    made.set_forkserver_preload(["bench.orphan", "bench.preload"])
     return made
 
 

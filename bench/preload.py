@@ -10,7 +10,7 @@ import bench.backend.preflight
 import bench.backend.server
 import bench.frontend.client
 import bench.telemetry.sampler  # noqa: F401
-from bench import launcher, scratch
+from bench import launcher, orphan, scratch
 
 atexit.register(scratch.remove)  # its children end without these
 atexit.register(launcher.end_orphans)
@@ -19,3 +19,4 @@ atexit.register(launcher.end_orphans)
 # 340,000 objects with torch 2.14, 0.15 s.
 gc.collect()
 gc.freeze()
+orphan.loaded()

@@ -56,6 +56,16 @@ def test_ascii_terminal_prints_and_the_file_stays_utf8(tmp_path: Path) -> None:
     assert "größe" in text
 
 
+def test_a_closed_output_is_no_error_and_loses_no_file(tmp_path: Path) -> None:
+    """As behind `| head`: what nobody reads is not printed, and the second directory is still done."""
+    first = write_sweep(tmp_path / "1", make_record({"experiment": "one"}))
+    second = write_sweep(tmp_path / "2", make_record({"experiment": "two"}))
+    line = f'"{sys.executable}" -m bench.report "{first}" "{second}" | true; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert (second / "report.html").exists()
+
+
 def test_missing_and_empty_directories_are_errors(tmp_path: Path) -> None:
     """Each is named on stderr without a traceback, the good one is still reported, exit code 2."""
     good = write_sweep(tmp_path / "good", make_record())

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import psutil
 import pytest
-from commands import Command, wait_until
+from commands import Command, environment, wait_until
 from conftest import Start
 from filelock import FileLock
 
@@ -94,6 +94,22 @@ def test_fork_server_killed_with_the_command_leaves_nothing(start: Start, tmp_pa
 
 def marked(command: Command) -> bool:
     return any("nterrupted" in path.read_text("utf-8") for path in command.cwd.glob("outputs/default/*/summary.md"))
+
+
+def test_fork_server_that_is_still_importing_ends_with_the_command(start: Start, tmp_path: Path) -> None:
+    """Its import of torch takes a minute here, as on a cold disk."""
+    (tmp_path / "tmp").mkdir()
+    (tmp_path / "slow").mkdir()
+    (tmp_path / "slow" / "torch.py").write_text(
+        "import pathlib, time\npathlib.Path('importing').touch()\ntime.sleep(60)\n"
+    )
+    path = os.pathsep.join([str(tmp_path / "slow"), environment()["PYTHONPATH"]])
+    command = start(cwd=tmp_path, TMPDIR=str(tmp_path / "tmp"), PYTHONPATH=path)
+    wait_until(lambda: (tmp_path / "importing").exists(), 60)
+    os.kill(command.process.pid, signal.SIGKILL)
+    command.wait(ENDED_S)
+    command.assert_all_gone(ENDED_S)
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_second_signal_ends_without_waiting(start: Start, tmp_path: Path) -> None:
