@@ -14,6 +14,7 @@ from urllib.parse import quote
 import pytest
 from commands import rows, wait_until
 from make_records import make_record, write_sweep
+from matplotlib.colors import to_rgb
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
@@ -25,7 +26,11 @@ from bench.compare import main as compare
 from bench.results.metrics import STAGES
 from bench.results.page import write
 from bench.results.page.write import LivePage, write_page
+from bench.results.plots.stages import stages
+from bench.results.plots.style import drawing
 from bench.results.record import Record
+from bench.results.records import read_records
+from bench.results.summary import summarize
 from bench.results.tables import write_tables
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -309,6 +314,57 @@ def test_stages_are_stacked_and_listed(page: Browser) -> None:
     assert sum(trace["x"][0] for trace in traces) == pytest.approx(100)
     page.find("#main .open").send_keys(Keys.ENTER)
     assert "51.0 %" in page.texts("#cell tbody tr")[4]
+
+
+def test_stages_look_as_in_the_picture(page: Browser, sweep: Path) -> None:
+    """The same name, colour and hatching in the page's chart, its legend, a cell's view and stages.png."""
+    page.prefer("light")
+    page.chart("#stages")
+    traces = page.script(
+        "document.getElementById('stages').data.map(({name, marker}) => [name, marker.color, marker.pattern.shape])"
+    )
+    with drawing():
+        figure = stages(summarize(read_records(sweep)[0]))
+        assert figure is not None
+        bars = [(bar.get_label(), bar[0]) for bar in figure.axes[0].containers]
+        drawn = [
+            [str(name), "rgb({}, {}, {})".format(*(round(255 * part) for part in to_rgb(patch.get_facecolor()))), hatch]
+            for name, patch in bars
+            for hatch in [(patch.get_hatch() or "")[:1]]
+        ]
+    assert traces == drawn
+    assert page.texts("#stages-legend span") == [name for name, _, _ in drawn]
+    page.find("#main .open").send_keys(Keys.ENTER)
+    dots = page.script(
+        "[...document.querySelectorAll('#cell .key')].map((key) => [key.textContent,"
+        "getComputedStyle(key.firstChild).backgroundColor, key.firstChild.dataset.hatch])"
+    )
+    assert dots == drawn
+
+
+def test_a_table_shows_that_it_goes_on(page: Browser) -> None:
+    """A shadow at the side where columns are cut off, and none where all of them are seen."""
+
+    def cut(expected: str) -> None:
+        wait_until(lambda: page.script("document.querySelector('.edges:has(#main)').dataset.cut") == expected, WITHIN_S)
+
+    def opacity(which: str) -> str:
+        return str(page.script(f"getComputedStyle(document.querySelector('.edges:has(#main)'), '::{which}').opacity"))
+
+    cut("")
+    assert (opacity("before"), opacity("after")) == ("0", "0")
+    page.resize(640, 900)
+    try:
+        cut("right")
+        assert (opacity("before"), opacity("after")) == ("0", "1")
+        page.script("document.getElementById('main').scrollBy(20, 0)")
+        cut("left right")
+        page.script("document.getElementById('main').scrollBy(9999, 0)")
+        cut("left")
+        assert (opacity("before"), opacity("after")) == ("1", "0")
+    finally:
+        page.script("document.getElementById('main').scrollTo(0, 0)")
+        page.resize(1280, 900)
 
 
 def test_a_cell_opens_by_mouse_and_by_keyboard(page: Browser, sweep: Path) -> None:

@@ -345,10 +345,10 @@ def test_stages_are_the_evidences_shares() -> None:
     figure = drawn(stages(summarize(records)))
     (axes,) = figure.axes
     widths = {str(bars.get_label()): [patch.get_width() for patch in bars] for bars in axes.containers}
-    assert widths["waits for the backend (queue)"] == pytest.approx([60])
-    assert widths["forward pass"] == pytest.approx([39.9])
+    assert widths["Queue wait (for the backend)"] == pytest.approx([60])
+    assert widths["Compute (forward pass)"] == pytest.approx([39.9])
     assert sum(width for (width,) in widths.values()) == pytest.approx(100)
-    assert legend_texts(figure) == ["waits for the backend (queue)", "forward pass"]
+    assert legend_texts(figure) == ["Queue wait (for the backend)", "Compute (forward pass)"]
     assert "load=burst" in texts(figure)
 
 

@@ -19,7 +19,7 @@ class Metric:
     Attributes:
         unit: empty for a share or a plain count.
         better: None where neither high nor low is good by itself.
-        plain: of a stage, what goes on in it, for a picture that stands alone.
+        plain: of a stage, what goes on in it, where the title does not say it.
     """
 
     name: str
@@ -33,6 +33,11 @@ class Metric:
     def heading(self) -> str:
         """`Throughput (samples/s)`."""
         return f"{self.title} ({self.unit})" if self.unit else self.title
+
+    @property
+    def explained(self) -> str:
+        """A stage for somebody who sees its picture only: `Compute (forward pass)`."""
+        return f"{self.title} ({self.plain})" if self.plain else self.title
 
     @property
     def words(self) -> str:
@@ -60,12 +65,12 @@ METRICS = {
         Metric("service_latency", "Service latency", "s", "latency", "lower"),
         Metric("schedule_delay", "Schedule delay", "s", "stages", "lower", "client late"),
         Metric("schedule_delay_max", "Longest schedule delay", "s", "stages", "lower"),
-        Metric("queue_wait", "Queue wait", "s", "stages", "lower", "waits for the backend (queue)"),
-        Metric("h2d", "Copy to the device", "s", "stages", "lower", "copy to the device"),
-        Metric("compute_wait", "Compute wait", "s", "stages", "lower", "waits for a worker"),
+        Metric("queue_wait", "Queue wait", "s", "stages", "lower", "for the backend"),
+        Metric("h2d", "Copy to the device", "s", "stages", "lower"),
+        Metric("compute_wait", "Compute wait", "s", "stages", "lower", "for a worker"),
         Metric("compute", "Compute", "s", "stages", "lower", "forward pass"),
-        Metric("d2h_wait", "Copy-back wait", "s", "stages", "lower", "waits for the copy back"),
-        Metric("d2h", "Copy back", "s", "stages", "lower", "copy back"),
+        Metric("d2h_wait", "Copy-back wait", "s", "stages", "lower"),
+        Metric("d2h", "Copy back", "s", "stages", "lower"),
         Metric("respond", "Respond", "s", "stages", "lower", "answer on its way"),
         Metric("gpu_util", "GPU utilization", "%", "machine"),
         Metric("gpu_memory_util", "GPU memory utilization", "%", "machine"),

@@ -21,6 +21,7 @@ from bench.results.machines import places
 from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, STAGES
 from bench.results.record import Record
+from bench.results.stage_looks import STAGE_LOOKS
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, Summary, rank
 from bench.results.text import mean_std, shown, significant
@@ -53,7 +54,7 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
         "axes": [_axis(axis, summary) for axis in summary.axes],
         "metrics": [{"name": name, **_label(name)} for name in summary.metrics],
         "columns": _columns(summary),
-        "stages": {stage: metric(stage).title for stage in STAGES},
+        "stages": {stage: {"name": metric(stage).explained, **vars(STAGE_LOOKS[stage])} for stage in STAGES},
         "percentiles": PERCENTILES,
         "marks": _marks(summary, names),
         "cells": [_cell(cell, names[id(cell)], summary, common, base) for cell in summary.cells],

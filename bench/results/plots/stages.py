@@ -1,6 +1,5 @@
 """Where the latency goes: the share of each stage, stacked, a bar for each cell."""
 
-from collections.abc import Mapping
 from typing import Any
 
 from matplotlib.figure import Figure
@@ -11,22 +10,12 @@ from bench.results.metrics import STAGES
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_cells, labels_of
 from bench.results.plots.notes import backlog, named_by, throughout
+from bench.results.stage_looks import STAGE_LOOKS
 from bench.results.summary import Cell, Summary
 
 _MOST_BARS = 24
 _LEAST_WRITTEN = 6  # percent of the bar, from which a share has room for its number
 _LEAST_NAMED = 0.002  # of the latency somewhere: less cannot be seen
-# What works is dark or strong, what waits is pale and hatched; copies in and out are relatives.
-_LOOKS: Mapping[str, tuple[str, str]] = {  # colour, hatching
-    "schedule_delay": ("#BDBDBD", "...."),
-    "queue_wait": ("#F5E6A8", "////"),
-    "h2d": ("#56B4E9", ""),
-    "compute_wait": ("#F2C9A0", "\\\\\\\\"),
-    "compute": ("#0072B2", ""),
-    "d2h_wait": ("#E3C1D3", "////"),
-    "d2h": ("#009E73", ""),
-    "respond": ("#D55E00", ""),
-}
 _WRITTEN_WHITE = ("compute", "d2h", "respond")
 
 
@@ -50,10 +39,9 @@ def stages(summary: Summary) -> Figure | None:
     there = [stage for stage in STAGES if any(share[stage] >= _LEAST_NAMED for share in shares)]
     left = [0.0] * len(cells)
     for stage in STAGES:
-        colour, hatch = _LOOKS[stage]
         widths = [100 * share[stage] for share in shares]
-        look: dict[str, Any] = {"color": colour, "hatch": hatch, "edgecolor": "white", "linewidth": 0.5}
-        axes.barh(range(len(cells)), widths, left=left, height=0.75, label=metric(stage).plain, **look)
+        bars: dict[str, Any] = {"left": left, "height": 0.75, "label": metric(stage).explained, "linewidth": 0.5}
+        axes.barh(range(len(cells)), widths, **bars, **_look(stage))
         for k, (start, width) in enumerate(zip(left, widths, strict=True)):
             if width >= _LEAST_WRITTEN:
                 ink = "white" if stage in _WRITTEN_WHITE else "black"
@@ -66,9 +54,13 @@ def stages(summary: Summary) -> Figure | None:
     axes.set_xlim(0, 100)
     axes.set_xlabel("Share of the average latency (%)")
     style.name_rows(axes, labels)
-    patches = [Patch(facecolor=_LOOKS[s][0], hatch=_LOOKS[s][1], edgecolor="white") for s in there]
-    style.legend(figure, patches, [metric(stage).plain for stage in there])
+    style.legend(figure, [Patch(**_look(stage)) for stage in there], [metric(stage).explained for stage in there])
     return figure
+
+
+def _look(stage: str) -> dict[str, Any]:
+    """Arguments of its bars."""
+    return {"facecolor": STAGE_LOOKS[stage].light, "hatch": 4 * STAGE_LOOKS[stage].hatch, "edgecolor": "white"}
 
 
 def stage_shares(cell: Cell) -> dict[str, float]:

@@ -58,10 +58,10 @@ function latencyOf(cell) {
   const parts = [];
   const shares = Object.entries(cell.shares);
   if (shares.length) {
-    const bar = shares.map(([stage, share], i) => el("span", { width: `${100 * Math.max(0, share)}%`, color: `var(--c${i})`, title: `${data.stages[stage]}: ${(100 * share).toFixed(1)} %` }));
+    const bar = shares.map(([stage, share]) => el("span", { width: `${100 * Math.max(0, share)}%`, color: `var(--${stage})`, "data-hatch": data.stages[stage].hatch, title: `${data.stages[stage].name}: ${(100 * share).toFixed(1)} %` }));
     parts.push(el("h3", null, "Where the latency goes"), el("div", { class: "bar", "aria-hidden": "true" }, bar),
       el("table", { class: "data" }, el("thead", null, el("tr", null, ["Stage", "Share", "Mean (s)"].map((text, i) => el("th", { scope: "col", class: i ? "number" : "text" }, text)))),
-        el("tbody", null, shares.map(([stage, share], i) => el("tr", null, el("th", { scope: "row", class: "text" }, el("span", { class: "key" }, el("i", { class: "dot", color: `var(--c${i})` }), data.stages[stage])),
+        el("tbody", null, shares.map(([stage, share]) => el("tr", null, el("th", { scope: "row", class: "text" }, el("span", { class: "key" }, stageDot(stage), data.stages[stage].name)),
           el("td", { class: "number" }, `${(100 * share).toFixed(1)} %`), el("td", { class: "number" }, cell.metrics[stage] ? cell.metrics[stage][3] : "–"))))));
   }
   const names = ["min_latency", ...Object.keys(data.percentiles).map((name) => `latency_${name}`), "max_latency"];
@@ -102,8 +102,8 @@ function runsOf(cell) {
     el("td", null, new Date(run.started_at).toISOString().replace("T", " ").slice(0, 19)), el("td", null, run.status), names.map((name) => el("td", { class: "number" }, run.texts[name] || "–")));
   const traces = cell.runs.filter((run) => run.traceback).map((run) =>
     el("details", null, el("summary", null, `Traceback of ${run.name}`), el("pre", null, run.traceback)));
-  return el("section", null, el("h3", null, "Runs"), el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" },
-    el("table", { class: "data" }, el("thead", null, el("tr", null, heads.map((text, i) => el("th", { scope: "col", class: i === 1 || i > 3 ? "number" : "text" }, text)))), el("tbody", null, cell.runs.map(row)))), traces);
+  return el("section", null, el("h3", null, "Runs"), edges(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" },
+    el("table", { class: "data" }, el("thead", null, el("tr", null, heads.map((text, i) => el("th", { scope: "col", class: i === 1 || i > 3 ? "number" : "text" }, text)))), el("tbody", null, cell.runs.map(row))))), traces);
 }
 
 function settingsOf(cell) {

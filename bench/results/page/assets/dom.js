@@ -37,6 +37,26 @@ function picker(text, groups, chosen, onchange) {
   return el("label", { class: "field" }, text, select);
 }
 
+// A frame around `place`, which scrolls, with a shadow at each side where what is in it goes on.
+const framed = new WeakMap();
+function edges(place) {
+  if (!framed.has(place)) {
+    const frame = el("div", { class: "edges" });
+    place.replaceWith(frame);
+    frame.append(place);
+    const mark = () => {
+      const beyond = place.scrollWidth - place.clientWidth - place.scrollLeft;
+      frame.dataset.cut = [place.scrollLeft > 1 ? "left" : "", beyond > 1 ? "right" : ""].join(" ").trim();
+      frame.style.setProperty("--bar", `${place.offsetWidth - place.clientWidth - 2}px`);
+    };
+    place.addEventListener("scroll", mark, { passive: true });
+    framed.set(place, new ResizeObserver(mark)); // which looks when all has its place, and delays nothing
+    framed.get(place).observe(place);
+  }
+  framed.get(place).observe(place.firstElementChild);
+  return place.parentElement;
+}
+
 // Menus close by Escape and by a click beside them.
 document.addEventListener("click", (event) => {
   for (const menu of document.querySelectorAll("details.menu[open]")) if (!menu.contains(event.target)) menu.open = false;

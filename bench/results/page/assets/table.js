@@ -38,5 +38,6 @@ function makeTable(place, { caption, columns, rows, sort, onsort, onopen, rowNam
   const focused = place.contains(document.activeElement) && document.activeElement.dataset.column;
   place.replaceChildren(el("table", { class: "data" }, el("caption", { class: "hidden" }, caption),
     el("thead", null, el("tr", null, columns.map(heading))), el("tbody", null, body)));
+  edges(place);
   if (focused) place.querySelector(`[data-column="${CSS.escape(focused)}"]`)?.focus();
 }
