@@ -18,6 +18,7 @@ from bench.config import Load, Model, Settings
 from bench.device_claim import Claim, DeviceBusy, claimed
 from bench.measure import measure, no_progress
 from bench.results.files import read_object, write_text
+from bench.results.machines import identity
 from bench.results.metrics import run_metrics
 from bench.telemetry.environment import environment
 
@@ -104,6 +105,6 @@ def _key(settings: Settings) -> str:
 def _file(settings: Settings) -> Path:
     """One file for each machine and set of versions."""
     here = environment()
-    identity = json.dumps([here["machine_id"], here["cpu"], here["versions"], here["kernel"]], sort_keys=True)
-    name = hashlib.sha256(identity.encode()).hexdigest()[:16]
+    parts = json.dumps([identity(here), here["cpu"].get("governor")], sort_keys=True)
+    name = hashlib.sha256(parts.encode()).hexdigest()[:16]
     return cache_directory(settings) / "calibration" / f"{name}.json"

@@ -12,6 +12,7 @@ from bench.cells import AskedRun
 from bench.config import Settings
 from bench.errors import BenchError, ConfigError
 from bench.invocation import Invocation
+from bench.results.machines import differences
 from bench.results.manifest import MANIFEST_FILE, Manifest, numbers, read_manifest
 from bench.results.record import RECORD_FILE, Record
 from bench.results.records import read_records, subdirectories
@@ -19,16 +20,6 @@ from bench.results.text import shown
 from bench.telemetry.environment import environment
 
 _MOST = 5  # differences that are spelled out
-
-# What two runs must share, for their numbers to stand in one table.
-_MACHINE = {
-    "machine": ("machine_id",),
-    "processor": ("cpu", "model"),
-    "cores": ("cpu", "cores"),
-    "kernel": ("kernel",),
-    "GPUs": ("gpu",),
-    "versions": ("versions",),
-}
 
 
 @dataclass(frozen=True)
@@ -120,25 +111,15 @@ def _extra(records: Sequence[Record], runs: Sequence[AskedRun]) -> list[Record]:
 def _other_machine(records: Sequence[Record]) -> list[str]:
     """A line for each way in which a record's machine or versions differ from what is here."""
     here = environment()
-    found: dict[str, None] = {}
-    for record in records:
-        for name, keys in _MACHINE.items():
-            there_value, here_value = _select(record.environment, keys), _select(here, keys)
-            if there_value is None or there_value == here_value:
-                continue
-            for words in _differing(name, there_value, here_value):
-                found[words] = None
+    found = {
+        f"{name}: {value} in the sweep, {value_here} here": None
+        for record in records
+        for name, value, value_here in differences(record.environment, here)
+    }
     if not found:
         return []
     advice = "Numbers of two machines or versions do not belong in one table: finish it there, or start a new sweep"
     return [*_few(list(found)), advice]
-
-
-def _differing(name: str, there: Any, here: Any) -> list[str]:
-    if isinstance(there, Mapping) and isinstance(here, Mapping):
-        keys = [key for key in {**there, **here} if there.get(key) != here.get(key)]
-        return [f"{key}: {there.get(key) or 'none'} in the sweep, {here.get(key) or 'none'} here" for key in keys]
-    return [f"{name}: {shown(there)} in the sweep, {shown(here)} here"]
 
 
 def _other_settings(
@@ -171,12 +152,12 @@ def _other_settings(
 
 def _closest(settings: Mapping[str, Any], flats: Sequence[Mapping[str, Any]]) -> list[str]:
     """How a cell of the sweep differs from that of this command which is most like it."""
-    differences = [
+    differing = [
         [key for key in {**settings, **flat} if json.dumps(settings.get(key)) != json.dumps(flat.get(key))]
         for flat in flats
     ]
-    best = min(range(len(flats)), key=lambda k: len(differences[k]))
-    return [f"{key}={shown(settings.get(key))} in the sweep, {_given(key, flats)}" for key in differences[best]]
+    best = min(range(len(flats)), key=lambda k: len(differing[k]))
+    return [f"{key}={shown(settings.get(key))} in the sweep, {_given(key, flats)}" for key in differing[best]]
 
 
 def _given(key: str, flats: Sequence[Mapping[str, Any]]) -> str:
@@ -195,10 +176,3 @@ def _advice(manifest: Manifest | None, directory: Path) -> list[str]:
 def _few(lines: list[str]) -> list[str]:
     more = len(lines) - _MOST
     return [*lines[:_MOST], *([f"… and {more} more differences"] if more > 0 else [])]
-
-
-def _select(values: Mapping[str, Any], keys: Sequence[str]) -> Any:
-    found: Any = values
-    for key in keys:
-        found = found.get(key) if isinstance(found, Mapping) else None
-    return found

@@ -1,83 +1,39 @@
 """`python -m bench.compare` matches cells, judges them, keeps gates, and says why it cannot."""
 
-import csv
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from make_records import ENVIRONMENT, make_record, write_sweep
+from compared import STEADY, Compared, runs, swept
+from make_records import ENVIRONMENT, SETTINGS, make_record, write_sweep
 
-from bench.compare import Gate, main
+from bench.compare import main
+from bench.config import Settings
+from bench.invocation import Invocation
 from bench.results.compare import compare
+from bench.results.experiment import read_experiment
+from bench.results.manifest import Manifest, write_manifest
 from bench.results.record import Record
-
-STEADY = (99.0, 100.0, 101.0, 100.0)
-
-
-def runs(throughputs: Sequence[float] = STEADY, factor: float = 1.0, **others: Any) -> list[Record]:
-    """Repeats of one cell; the latency is in inverse proportion to the throughput."""
-    changes = others.pop("changes", {})
-    return [
-        make_record(
-            {"repeat": k, **changes},
-            metrics={"throughput": value * factor, "average_latency": 1 / (value * factor)},
-            seconds=k,
-            **others,
-        )
-        for k, value in enumerate(throughputs)
-    ]
-
-
-def swept(factors: dict[int, float], **others: Any) -> list[Record]:
-    """A sweep over batch sizes, each so many times as fast as STEADY."""
-    changes = others.pop("changes", {})
-    return [
-        record
-        for size, factor in factors.items()
-        for record in runs(factor=factor, changes={"batch_size": size, **changes}, **others)
-    ]
-
-
-class Compared:
-    """One call: its exit code, and the tables that it printed and wrote."""
-
-    def __init__(
-        self, capsys: pytest.CaptureFixture[str], place: Path, first: list[Record], second: list[Record], *options: str
-    ) -> None:
-        a, b = write_sweep(place / "a", *first), write_sweep(place / "b", *second)
-        output = place / "new" / "output"
-        self.code = main([str(a), str(b), "--output", str(output), *options])
-        printed = capsys.readouterr()
-        self.out, self.err = printed.out, printed.err
-        self.header: list[str] = []
-        self.rows: list[list[str]] = []
-        self.csv: list[dict[str, str]] = []
-        if output.exists():
-            self.markdown = (output / "comparison.md").read_text(encoding="utf-8")
-            lines = [line for line in self.markdown.splitlines() if line.startswith("|")]
-            self.header, _, *self.rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
-            with (output / "comparison.csv").open(encoding="utf-8", newline="") as file:
-                self.csv = list(csv.DictReader(file, strict=True))
-
-    def column(self, name: str) -> list[str]:
-        return [row[self.header.index(name)] for row in self.rows]
 
 
 def test_cells_match_by_their_axes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whatever the order they ran in; what one sweep alone has is passed over."""
-    found = Compared(capsys, tmp_path, swept({1: 1, 8: 2, 64: 1}), swept({128: 1, 8: 2.4, 1: 0.5}))
+    """Whatever the order they ran in; what only A has is lost, and what only B has stands below the table."""
+    found = Compared(capsys, tmp_path, swept({1: 1, 8: 2, 64: 1}), swept({128: 1, 8: 2.4, 1: 0.5, 256: 1}))
     assert found.code == 0
     assert list(zip(found.column("batch_size"), found.column("metric"), found.column("B / A"), strict=True)) == [
         ("1", "throughput", "0.500"),
         ("1", "average_latency", "2.000"),
         ("8", "throughput", "1.200"),
         ("8", "average_latency", "0.833"),
+        ("64", "throughput", "–"),
+        ("64", "average_latency", "–"),
     ]
-    assert found.column("B is") == ["slower", "slower", "faster", "faster"]
+    assert found.column("B is") == ["slower", "slower", "faster", "faster", *["lost: no such cell in B"] * 2]
+    assert [row["lost"] for row in found.csv] == [*[""] * 4, *["no such cell in B"] * 2]
+    assert "\nOnly in B, so not compared: batch_size=128; batch_size=256\n" in found.markdown
     assert found.markdown in found.out
 
 
@@ -100,13 +56,14 @@ def test_two_single_cells_match(tmp_path: Path, capsys: pytest.CaptureFixture[st
 
 
 def test_an_axis_of_one_sweep_matches_the_others_value(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A sweep over queues against one with the torch queue throughout: the rows of that queue."""
+    """A sweep over queues against one with the torch queue throughout: the rows of that queue; the others are lost."""
     second = swept({1: 1.5, 8: 1.5}, changes={"queue.name": "torch"})
     found = Compared(
         capsys, tmp_path, [*swept({1: 1, 8: 1}), *swept({1: 1, 8: 1}, changes={"queue.name": "torch"})], second
     )
-    assert found.column("queue") == ["torch"] * 4
-    assert found.column("batch_size") == ["1", "1", "8", "8"]
+    rows = list(zip(found.column("queue"), found.column("batch_size"), found.column("B is"), strict=True))
+    assert [size for queue, size, verdict in rows if queue == "torch" and verdict == "faster"] == ["1", "1", "8", "8"]
+    assert [size for queue, size, verdict in rows if verdict.startswith("lost")] == ["1", "1", "8", "8"]
 
 
 def test_only_valid_runs_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +77,7 @@ def test_single_runs_have_a_ratio_and_nothing_more(tmp_path: Path, capsys: pytes
     """One run says nothing of noise: no interval, no p, unsure, and a repeat is asked for."""
     found = Compared(capsys, tmp_path, runs([100.0]), runs([150.0]), "--metric", "throughput")
     assert found.rows[0][found.header.index("metric") :] == [
-        *("throughput", "1.500", "–", "–", "unsure: 1 more repeats", "")
+        *("throughput", "1.500", "–", "–", "unsure: 1 more repeat", "")
     ]
     assert [found.csv[0][name] for name in ("ci_low", "ci_high", "p_value", "verdict")] == ["", "", "", "unsure"]
 
@@ -139,7 +96,7 @@ def test_csv_and_markdown_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFi
             f"{low:.3f} to {high:.3f}",
             f"{float(row['p_value']):.2g}",
             row["verdict"],
-            "BROKEN" if row["gate_broken"].lower() == "true" else "",
+            {"broken": "BROKEN"}.get(row["gate"], row["gate"]),
         ]
         assert low < float(row["ratio"]) < high
     expected = compare(STEADY, [0.9 * value for value in STEADY], higher_is_better=True)
@@ -148,7 +105,7 @@ def test_csv_and_markdown_tell_the_same(tmp_path: Path, capsys: pytest.CaptureFi
     assert float(first["ratio"]) == pytest.approx(0.9)
     assert float(first["ci_low"]) == pytest.approx(expected.low)
     assert float(first["ci_high"]) == pytest.approx(expected.high)
-    assert [row["gate_broken"].lower() for row in found.csv] == ["true", "false", "false", "false"]
+    assert [row["gate"] for row in found.csv] == ["broken", "", "kept", ""]
 
 
 def test_an_interval_is_corrected_for_the_rows_of_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -158,124 +115,6 @@ def test_an_interval_is_corrected_for_the_rows_of_its_table(tmp_path: Path, caps
     one = Compared(capsys, tmp_path / "one", a[:4], b[:4], "--metric", "throughput")
     assert len(two.csv) == 2
     assert float(two.csv[0]["p_value"]) == pytest.approx(2 * float(one.csv[0]["p_value"]))
-
-
-@pytest.mark.parametrize(
-    ("gates", "factor", "code"),
-    [
-        (["throughput:-3%"], 0.95, 1),
-        (["throughput:-3%"], 0.98, 0),
-        (["throughput:-3%"], 1.5, 0),
-        (["average_latency:+5%"], 0.9, 1),
-        (["average_latency:+5%"], 0.97, 0),
-        (["average_latency:+5%"], 2.0, 0),
-        (["throughput:-20%", "average_latency:+5%"], 0.9, 1),
-        (["throughput:-20%", "average_latency:+50%"], 0.9, 0),
-        (["throughput:-2.5%"], 0.96, 1),
-    ],
-)
-def test_a_broken_gate_is_exit_code_1(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], gates: list[str], factor: float, code: int
-) -> None:
-    """Only when B is surely worse by more than the gate allows, in the direction that is worse; the row says BROKEN."""
-    options = [option for gate in gates for option in ("--gate", gate)]
-    found = Compared(capsys, tmp_path, runs(), runs(factor=factor), *options)
-    assert found.code == code
-    assert found.column("gate").count("BROKEN") == code
-
-
-def test_noise_breaks_no_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """5 % less, with an interval from a third to three times: nobody knows, so the gate holds."""
-    noisy = [20.0, 100.0, 170.0, 210.0]
-    found = Compared(capsys, tmp_path, runs(noisy), runs(noisy, factor=0.95), "--gate", "throughput:-3%")
-    assert found.code == 0
-    assert float(found.csv[0]["ci_low"]) < 0.95 < 1 < float(found.csv[0]["ci_high"])
-
-
-def test_a_gate_of_single_runs_goes_by_the_ratio(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without an interval there is nothing else to go by."""
-    for factor, code in ((0.9, 1), (0.98, 0)):
-        place = tmp_path / str(factor)
-        assert Compared(capsys, place, runs([100.0]), runs([100.0], factor), "--gate", "throughput:-3%").code == code
-
-
-def test_a_gate_brings_its_metric_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """It is compared and shown, after those that were asked for, once."""
-    options = ("--metric", "throughput", "--gate", "average_latency:+5%", "--gate", "throughput:-3%")
-    found = Compared(capsys, tmp_path, runs(), runs(), *options)
-    assert found.column("metric") == ["throughput", "average_latency"]
-
-
-def test_a_gate_on_a_metric_that_is_nowhere_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A gate that looks at nothing must not pass: exit code 2, and it is named."""
-    found = Compared(capsys, tmp_path, runs(), runs(), "--gate", "latency_p99:+5%")
-    assert found.code == 2
-    assert found.err == "bench.compare: --gate latency_p99: no cell of both sweeps has this metric\n"
-    assert found.out == ""
-
-
-def test_a_cell_that_no_longer_runs_does_not_pass_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Half of B's cells failed: what is left is as fast as before, and the gate cannot say that B is no worse."""
-    lost = runs(changes={"batch_size": 8}, status="failed", reasons=["killed"])
-    first, second = swept({1: 1, 8: 1}), [*swept({1: 1}), *lost]
-    gated = Compared(capsys, tmp_path / "gated", first, second, "--gate", "throughput:-3%")
-    assert (gated.code, gated.column("batch_size")) == (1, ["1", "1"])
-    assert "\n- throughput of batch_size=8\n" in gated.markdown
-    assert Compared(capsys, tmp_path / "not", first, second).code == 0
-    assert Compared(capsys, tmp_path / "new", second, first, "--gate", "throughput:-3%").code == 0
-
-
-def test_a_metric_that_fell_to_nothing_does_not_pass_a_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """No request of B was within the promise: there is no ratio to 0, and that is no reason to pass."""
-
-    def sweep(goodputs: dict[int, float]) -> list[Record]:
-        return [
-            make_record({"batch_size": size, "repeat": k}, metrics={"goodput": value * (1 + k / 100)}, seconds=k)
-            for size, value in goodputs.items()
-            for k in range(2)
-        ]
-
-    a, b = sweep({1: 100.0, 8: 100.0}), sweep({1: 100.0, 8: 0.0})
-    found = Compared(capsys, tmp_path, a, b, "--gate", "goodput:-3%")
-    assert found.code == 1
-    assert "\n- goodput of batch_size=8\n" in found.markdown
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        ("throughput", "must be METRIC:-N% or METRIC:+N%"),
-        ("throughput:-3", "must be METRIC"),
-        ("throughput:3%", "must be METRIC"),
-        ("throughput:-x%", "must be METRIC"),
-        (":-3%", "must be METRIC"),
-        ("throughput:-3%%", "must be METRIC"),
-        ("", "must be METRIC"),
-        ("throughput:+3%", "gets worse in the other direction. Write throughput:-N%"),
-        ("average_latency:-3%", "gets worse in the other direction. Write average_latency:+N%"),
-        ("throughput:-100%", "below 100%"),
-        ("throughput:-250%", "below 100%"),
-    ],
-)
-def test_a_text_that_is_no_gate_is_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, words: str
-) -> None:
-    """Exit code 2, with the gate, what is wrong and what to write; one that nothing could break is none."""
-    found = Compared(capsys, tmp_path, runs(), runs(), f"--gate={text}")
-    assert found.code == 2
-    assert found.err.startswith(f"bench.compare: --gate {text!r}: ")
-    assert words in found.err
-
-
-@pytest.mark.parametrize(
-    ("text", "factor", "is_broken"),
-    [("throughput:-0%", 0.9, True), ("throughput:-0%", 1.1, False), ("throughput:-2.5%", 0.97, True)],
-)
-def test_a_gate_may_allow_nothing(text: str, factor: float, is_broken: bool) -> None:
-    """0 % is broken by what is surely slower, and never by what is faster."""
-    comparison = compare(STEADY, [factor * value for value in STEADY], higher_is_better=True)
-    assert comparison is not None
-    assert Gate.parse(text).broken(comparison) is is_broken
 
 
 def test_a_metric_that_is_not_better_for_either_is_higher_or_lower(
@@ -298,12 +137,16 @@ def make_cpu(factor: float) -> list[Record]:
     ]
 
 
-OTHERS: dict[str, dict[str, Any]] = {
-    "hostname": {"hostname": "another"},
-    "processor": {"cpu": {"model": "Another CPU"}},
-    "GPU": {"gpu": [{"name": "Some GPU"}]},
-    "torch": {"versions": {"torch": "2.13.0", "python": "3.11.2"}},
-    "python": {"versions": {"torch": "2.14.1", "python": "3.12.1"}},
+OTHERS: dict[str, tuple[dict[str, Any], str]] = {
+    "machine": ({"machine_id": "0123456789ab", "hostname": "x"}, "machine: host in A, x (0123456789ab) in B"),
+    "processor": ({"cpu": {"model": "Another CPU"}}, "processor: Some CPU in A, Another CPU in B"),
+    "GPU": ({"gpu": [{"name": "GPU", "driver": "5"}]}, "GPUs: none in A, GPU (5) in B"),
+    "torch": ({"versions": {"torch": "2.13.0", "python": "3.11.2"}}, "torch: 2.14.1 in A, 2.13.0 in B"),
+    "python": ({"versions": {"torch": "2.14.1", "python": "3.12.1"}}, "python: 3.11.2 in A, 3.12.1 in B"),
+    "triton": (
+        {"versions": {"torch": "2.14.1", "python": "3.11.2", "triton": "3.5"}},
+        "triton: none in A, 3.5 in B",
+    ),
 }
 
 
@@ -312,21 +155,27 @@ def test_different_machines_are_refused_unless_asked_for(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], what: str
 ) -> None:
     """Their numbers do not compare: exit code 2, with both named and the flag that compares them all the same."""
-    second = runs(factor=1.5, environment=ENVIRONMENT | OTHERS[what])
+    second = runs(factor=1.5, environment=ENVIRONMENT | OTHERS[what][0])
     refused = Compared(capsys, tmp_path / "refused", runs(), second)
     assert (refused.code, refused.out, refused.rows) == (2, "", [])
-    assert "different machines or versions: " in refused.err
-    assert "host, Some CPU, torch 2.14.1, python 3.11.2" in refused.err
-    assert "--other-machine" in refused.err
+    words = OTHERS[what][1]
+    assert refused.err == (
+        "bench.compare: the runs are of different machines or versions, whose numbers do not compare:\n"
+        f"    {words}\n--other-machine compares them all the same\n"
+    )
     allowed = Compared(capsys, tmp_path / "allowed", runs(), second, "--other-machine")
     assert (allowed.code, allowed.column("B is")) == (0, ["faster", "faster"])
+    assert f"Of different machines or versions: {words}." in allowed.markdown
 
 
 def test_what_changes_from_run_to_run_makes_no_other_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The load before the start, phases and charge differ between any two runs."""
+    """The load before the start, phases and charge differ between any two runs, as do two containers' names."""
     environment = ENVIRONMENT | {"load_before_start": 1.5, "phases_s": {"start": 1.0}, "battery": {"percent": 50.0}}
+    here, there = ({"machine_id": "0123456789ab", "hostname": name} for name in ("d2c7", "f00f"))
+    contained = runs(environment=ENVIRONMENT | here), runs(environment=environment | there)
+    assert Compared(capsys, tmp_path / "containers", *contained).code == 0
     assert Compared(capsys, tmp_path, runs(), runs(environment=environment)).code == 0
 
 
@@ -334,6 +183,57 @@ def test_a_failed_run_that_knows_less_is_no_other_machine(tmp_path: Path, capsys
     """It failed before it knew all of where it was, and its numbers are not compared."""
     lost = make_record({"repeat": 9}, status="failed", reasons=["x"], environment={"hostname": "host"}, seconds=9)
     assert Compared(capsys, tmp_path, [*runs(), lost], runs()).code == 0
+
+
+def test_an_experiments_sweeps_are_pooled(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Repeats of one cell in two sweeps are the repeats of one; the output says how many sweeps stand behind it."""
+    for name, factor in (("one", 1.0), ("two", 1.2)):
+        write_sweep(tmp_path / name / "first", *runs(STEADY[:2], factor))
+        write_sweep(tmp_path / name / "second", *runs(STEADY[2:], factor), *swept({8: factor}))
+    pooled = Compared(capsys, tmp_path / "beside", runs(), runs(factor=1.2), "--metric", "throughput")
+    assert main([str(tmp_path / "one"), str(tmp_path / "two"), "--metric", "throughput"]) == 0
+    out = capsys.readouterr().out
+    assert f"A: {tmp_path / 'one'} (experiment: 2 sweeps pooled, 8 runs)\n" in out
+    assert f"B: {tmp_path / 'two'} (experiment: 2 sweeps pooled, 8 runs)\n" in out
+    assert f"A: {tmp_path / 'beside' / 'a'} (4 runs)\n" in pooled.out
+    (row,) = [line for line in out.splitlines() if line.startswith(f"| {SETTINGS['batch_size']} ")]
+    assert pooled.rows[0][pooled.header.index("B / A") + 1] in row
+
+
+def test_an_experiments_sweeps_of_two_machines_are_not_pooled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nor of two versions, unless asked for: what differs within A is named."""
+    write_sweep(tmp_path / "one" / "first", *runs())
+    write_sweep(tmp_path / "one" / "second", *runs(environment=ENVIRONMENT | OTHERS["torch"][0]))
+    write_sweep(tmp_path / "two" / "first", *runs())
+    arguments = [str(tmp_path / "one"), str(tmp_path / "two")]
+    assert main(arguments) == 2
+    assert "    torch: 2.14.1 in A, 2.13.0 in A\n" in capsys.readouterr().err
+    assert main([*arguments, "--other-machine"]) == 0
+
+
+def test_an_experiment_of_single_runs_and_a_retried_sweep(tmp_path: Path) -> None:
+    """Single runs count with the sweeps' runs; a failed run that was tried again does not."""
+    place = tmp_path / "one"
+    write_sweep(place, *runs(STEADY[:1]))
+    failed = make_record({"batch_size": 8}, status="failed", reasons=["x"])
+    again = make_record({"batch_size": 8}, seconds=1)
+    write_sweep(place / "sweep", failed, again)
+    settings = Settings.from_mapping(failed.settings)
+    write_manifest(place / "sweep", Manifest.of(Invocation(["bench"], [], "/"), [settings]))
+    found = read_experiment(place)
+    assert (len(found.records), found.sweeps, found.problems) == (2, 1, [])
+    alone = read_experiment(place / "sweep")
+    assert ([record.verdict.status for record in alone.records], alone.sweeps) == (["valid"], 0)
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its cell has a repeat less, which stands below the table."""
+    a, b = write_sweep(tmp_path / "a", *runs()), write_sweep(tmp_path / "b", *runs())
+    (b / "3" / "metrics.json").write_text("{")
+    assert main([str(a), str(b)]) == 0
+    assert f"Left out: {b / '3' / 'metrics.json'}: not whole" in capsys.readouterr().out
 
 
 def test_two_experiments_in_one_directory_are_not_mixed_up(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -403,3 +303,25 @@ def test_it_runs_as_a_command_on_an_ascii_terminal(tmp_path: Path) -> None:
         )
         assert (done.returncode, done.stderr) == (code, b"")
         assert b"METRIC" in done.stdout or b"BROKEN" in done.stdout
+
+
+@pytest.mark.parametrize("factor", [0.5, 1.0])
+def test_a_reader_that_has_gone_is_no_broken_gate(tmp_path: Path, factor: float) -> None:
+    """`bench.compare … | head`: no traceback, the exit code of the gates, and the files are whole."""
+    a, b = write_sweep(tmp_path / "a", *runs()), write_sweep(tmp_path / "b", *runs(factor=factor))
+    read, write = os.pipe()
+    os.close(read)
+    output = tmp_path / "output"
+    try:
+        done = subprocess.run(
+            [*(sys.executable, "-m", "bench.compare", a, b), "--gate", "throughput:-3%", "--output", output],
+            cwd=Path(__file__).parents[1],
+            stdout=write,
+            stderr=subprocess.PIPE,
+            timeout=60,
+            check=False,
+        )
+    finally:
+        os.close(write)
+    assert (done.returncode, done.stderr) == (int(factor < 1), b"")
+    assert sorted(path.name for path in output.iterdir()) == ["comparison.csv", "comparison.html", "comparison.md"]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bench.results.compare import Comparison, compare, holm, judge, more_repeats
+from bench.results.compare import Comparison, compare, holm, judge, more_repeats, repeats_in_words
 from bench.results.effects import effect, effects
 
 # Thousandths, since what differs by less than a float's rounding is neither equal nor different.
@@ -221,10 +221,15 @@ def settled(comparison: Comparison, more: int) -> bool:
 
 
 def test_more_repeats_are_bounded_and_grow_with_the_table() -> None:
-    """At least 1, at most 1000; a difference that must stand out among 100 needs more runs than one alone."""
+    """At least 1; beyond 1000 no number is told; a difference among 100 needs more runs than one alone."""
     comparison = compared([100, 104, 96, 100], [103, 107, 99, 103])
     assert 1 <= more_repeats(comparison) < more_repeats(comparison, margin=1e-6, comparisons=100)
-    assert more_repeats(replace(comparison, ratio=1.0), margin=1e-6) == 1000
+    assert more_repeats(replace(comparison, ratio=1.0), margin=1e-6) == 1001
+    assert [repeats_in_words(more) for more in (1, 1000, 1001)] == [
+        "1 more repeat",
+        "1000 more repeats",
+        "over 1000 more repeats",
+    ]
 
 
 def test_holm_worked_out_by_hand() -> None:

@@ -106,6 +106,7 @@ def test_other_settings_that_differ_stand_behind_the_name(
             ["default (machine=host, Some CPU)", "default (machine=host, Some CPU, Some GPU)"],
         ),
         ({"versions": {"torch": "2.9"}}, ["default", "default"]),
+        ({"machine_id": "host", "hostname": "container"}, ["default", "default"]),
     ],
 )
 def test_machine_is_named_where_there_are_several(tmp_path: Path, change: dict[str, Any], expected: list[str]) -> None:

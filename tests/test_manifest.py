@@ -143,6 +143,15 @@ DIFFERENT = {
 }
 
 
+def test_another_container_of_this_machine_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host's name is another, and so is a kernel's patch level after an update; a machine's identity is not."""
+    here = ENVIRONMENT | {"machine_id": "0123456789ab", "hostname": "d2c7", "kernel": "6.1.0-22-amd64"}
+    monkeypatch.setattr(resume, "environment", lambda: here)
+    there = {"machine_id": "0123456789ab", "hostname": "f00f", "kernel": "6.1.0-21-amd64"}
+    write_sweep(tmp_path, record(1, 0, environment=there))
+    assert resume.standing(tmp_path, asked(1, 2)).done.total() == 1
+
+
 @pytest.mark.parametrize(("others", "words"), DIFFERENT.values(), ids=DIFFERENT)
 def test_difference_is_named(tmp_path: Path, others: dict[str, Any], words: str) -> None:
     """One record among others that is of another machine, version, setting or experiment."""

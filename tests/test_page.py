@@ -508,6 +508,60 @@ def test_a_comparison_has_a_page(browser: Browser, tmp_path: Path) -> None:
     assert browser.messages() == []
 
 
+def compared(browser: Browser, place: Path, factors: dict[int, float], *lost: int) -> None:
+    """Open the page of two sweeps over batch sizes, the second so many times as fast, some of it `lost`."""
+    for name in ("a", "b"):
+        records = [
+            make_record(
+                {"batch_size": size, "repeat": repeat},
+                metrics={"throughput": (factor if name == "b" else 1) * (100 + repeat)},
+            )
+            for size, factor in factors.items()
+            for repeat in range(3)
+            if name == "a" or size not in lost
+        ]
+        write_sweep(place / name, *records)
+    compare([str(place / "a"), str(place / "b"), "--gate", "throughput:-3%", "--output", str(place / "out")])
+    browser.open(place / "out" / "comparison.html")
+    browser.chart("#intervals")
+
+
+def test_a_comparison_says_what_is_lost_and_which_gates_are_broken(browser: Browser, tmp_path: Path) -> None:
+    """Only by what is lost, too: above the table, in its row, and no mark is drawn for it."""
+    compared(browser, tmp_path, {1: 1.0, 2: 1.0}, 2)
+    assert browser.find("#gates").text.split("\n") == [
+        "A gate is broken.",
+        "gate broken: throughput:-3%: batch_size=2: no such cell in B",
+    ]
+    assert browser.column("gate") == ["kept", "BROKEN"]
+    assert sum(len(trace["x"]) for trace in browser.chart("#intervals")) == 1
+    assert browser.find("#drawn").text == ""
+    assert browser.messages() == []
+
+
+@pytest.mark.parametrize(
+    ("factors", "ticks"),
+    [
+        ({1: 0.5, 2: 2.0}, ["0.5×", "1×", "2×"]),
+        ({1: 1.1, 2: 0.9}, ["0.9×", "0.95×", "1×", "1.05×", "1.1×"]),
+        ({1: 0.01, 2: 30.0}, ["0.01×", "0.1×", "1×", "10×"]),
+    ],
+)
+def test_ratios_stand_on_a_logarithmic_axis(
+    browser: Browser, tmp_path: Path, factors: dict[int, float], ticks: list[str]
+) -> None:
+    """Half and double are as far from 1, and its ticks are ratios that people read."""
+    compared(browser, tmp_path, factors)
+    assert browser.script("document.querySelector('#intervals').layout.xaxis.type") == "log"
+    assert browser.script("document.querySelector('#intervals').layout.xaxis.ticktext") == ticks
+
+
+def test_more_ratios_than_are_drawn_are_said(browser: Browser, tmp_path: Path) -> None:
+    """The first 60 of 61."""
+    compared(browser, tmp_path, dict.fromkeys(range(1, 62), 1.0))
+    assert browser.find("#drawn").text == "The first 60 of the 61 rows."
+
+
 def test_pages_are_rewritten_seldom(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With runs of 1 s: 30 s apart at least, and all together no more than 2 % of the time."""
     now, written = [0.0], []

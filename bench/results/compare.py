@@ -4,12 +4,11 @@ import bisect
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 
 from bench.results.statistics import CONFIDENCE, Floats, t_quantile
-from bench.results.text import ABSENT
 
 Test = Literal["welch", "mann-whitney"]
 Outcome = Literal["faster", "slower", "higher", "lower", "same", "unsure"]
@@ -19,7 +18,7 @@ MARGIN = 0.02  # cells whose ratio is within ±2 % are the same
 _SKEWED_RUNS = 4  # in each cell: a rank test of 3 and 3 runs can never reach 5 %, whatever they say
 _SKEWED_Z = 2.576  # called skewed: 1 % of cells that are not
 ROUNDING = 1e-12  # relative; below this a difference is the arithmetic's
-_MOST_REPEATS = 1000
+_MOST_REPEATS = 1000  # that are worth telling from each other
 
 
 @dataclass(frozen=True)
@@ -56,53 +55,6 @@ class Judgement:
     outcome: Outcome
     p_value: float | None  # corrected for the table
     more_repeats: int | None  # of each cell, for `unsure`
-
-
-@dataclass(frozen=True)
-class Line:
-    """One metric of one matched cell."""
-
-    axes: dict[str, Any]
-    metric: str
-    comparison: Comparison
-    judgement: Judgement
-    broken: bool
-
-    @property
-    def ratio(self) -> str:
-        """Of B over A, as the tables say it; so the others below."""
-        return f"{self.comparison.ratio:.3f}"
-
-    @property
-    def interval(self) -> str:
-        """95 %."""
-        found = self.comparison
-        return ABSENT if found.low is None else f"{found.low:.3f} to {found.high:.3f}"
-
-    @property
-    def p_value(self) -> str:
-        """Corrected for the table."""
-        return ABSENT if self.judgement.p_value is None else f"{self.judgement.p_value:.2g}"
-
-    @property
-    def verdict(self) -> str:
-        """`faster`, or `unsure: 3 more repeats`."""
-        more = self.judgement.more_repeats
-        return f"{self.judgement.outcome}: {more} more repeats" if more else self.judgement.outcome
-
-    @property
-    def gate(self) -> str:
-        """`BROKEN` or nothing."""
-        return "BROKEN" if self.broken else ""
-
-
-@dataclass(frozen=True)
-class Table:
-    """All that is said of two sweeps."""
-
-    lines: list[Line]
-    lost: list[str]  # what A has and B cannot be compared by, in words
-    broken: bool  # whether a gate is; one that could not be checked everywhere counts as broken
 
 
 _SMALLEST = 1e-100  # of what a ratio can be made; no measured value is near it
@@ -173,7 +125,7 @@ def more_repeats(comparison: Comparison, margin: float = MARGIN, comparisons: in
     """Repeats to add to each cell until the comparison is settled, if its ratio and noise stay as they are.
 
     Settled is a difference significant among so many `comparisons` (Bonferroni's bound), or an interval within
-    the margin, whichever comes first. At least 1, at most 1000; 1 where a cell has a single run.
+    the margin, whichever comes first. At least 1, 1 where a cell has a single run; 1001 where 1000 are too few.
     """
     n, m = comparison.sizes
     if comparison.p_value is None:
@@ -186,7 +138,16 @@ def more_repeats(comparison: Comparison, margin: float = MARGIN, comparisons: in
         differs = t_quantile(df, tail / max(1, comparisons)) * error < shift
         return bool(differs or t_quantile(df, tail) * error <= math.log1p(margin) - shift)
 
-    return 1 + bisect.bisect_left(range(1, _MOST_REPEATS), True, key=settled)
+    return 1 + bisect.bisect_left(range(1, _MOST_REPEATS + 1), True, key=settled)
+
+
+def repeats_in_words(more: int, *, short: bool = False) -> str:
+    """`5 more repeats`, `over 1000 more repeats`; in short `5`, `>1000`."""
+    if short:
+        return f">{_MOST_REPEATS}" if more > _MOST_REPEATS else str(more)
+    if more > _MOST_REPEATS:
+        return f"over {_MOST_REPEATS} more repeats"
+    return f"{more} more repeat{'s' * (more != 1)}"
 
 
 def _test(a: Floats, b: Floats) -> tuple[float, float | None, float | None, float | None, Test | None]:

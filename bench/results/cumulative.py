@@ -9,7 +9,7 @@ import filelock
 
 from bench.errors import BenchError
 from bench.results.files import write_text
-from bench.results.machines import machine, measured
+from bench.results.machines import hardware, machine, measured
 from bench.results.record import Record
 from bench.results.records import read_records, subdirectories
 from bench.results.statistics import Statistic
@@ -91,8 +91,8 @@ class _Names:
     def of(cls, records: list[Record]) -> "_Names":
         axes = {k: v for k, v in swept_axes(records).items() if k not in ("batch_size", "compile")}
         environments = [record.environment for record in measured(records)]
-        machines = {machine(environment) for environment in environments} - {""}
-        hosts = {str(environment.get("hostname", "")) for environment in environments} - {""}
+        machines = {found: environment for environment in environments if (found := hardware(environment))}
+        hosts = {str(environment.get("hostname", "")) for environment in machines.values()} - {""}
         return cls(axes, len(machines), len(hosts))
 
     def of_cell(self, cell: Cell) -> str:

@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from bench.results.compare import Line, Table
+from bench.results.comparison import Line, Table
+from bench.results.experiment import Measured
 from bench.results.metric_names import metric
 from bench.results.page.html import render
 from bench.results.text import shown
@@ -11,17 +12,18 @@ from bench.results.text import shown
 SCRIPTS = ("dom.js", "state.js", "table.js", "charts.js", "comparison.js")
 
 
-def comparison_html(table: Table, first: Path, second: Path) -> str:
-    """The page of `table`, of the sweeps in these directories; its texts are those of comparison.md."""
+def comparison_html(table: Table, first: Measured, second: Measured) -> str:
+    """The page of `table`; its texts are those of comparison.md."""
     data = {
-        "title": f"{_name(second)} against {_name(first)}",
+        "title": f"{_name(second.directory)} against {_name(first.directory)}",
         "first": str(first),
         "second": str(second),
-        "axes": list(table.lines[0].axes),
+        "axes": table.axes,
         "lines": [_line(number, line) for number, line in enumerate(table.lines)],
-        "lost": table.lost,
+        "notes": table.notes,
+        "gates": table.gates,
         "broken": table.broken,
-        "gated": any(line.broken for line in table.lines),
+        "gated": any(line.state for line in table.lines),
     }
     return render("comparison.html.j2", SCRIPTS, data)
 
@@ -32,17 +34,16 @@ def _name(directory: Path) -> str:
 
 
 def _line(number: int, line: Line) -> dict[str, Any]:
-    found = line.comparison
     return {
         "id": str(number),
         "axes": [shown(value) for value in line.axes.values()],
         "metric": line.metric,
         "name": metric(line.metric).title,
-        "numbers": [found.ratio, found.low, found.high, line.judgement.p_value],
+        "numbers": line.numbers,
         "ratio": line.ratio,
         "interval": line.interval,
         "p": line.p_value,
-        "outcome": line.judgement.outcome,
+        "outcome": line.outcome,
         "verdict": line.verdict,
         "gate": line.gate,
     }
