@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 import pytest
 from commands import rows, wait_until
-from make_records import make_record, write_sweep
+from make_records import make_record, write_run, write_sweep
 from matplotlib.colors import to_rgb
 from selenium import webdriver
 from selenium.webdriver.chrome.service import Service
@@ -449,6 +449,34 @@ def test_one_cell_stands_open(browser: Browser, tmp_path: Path) -> None:
     assert browser.find("#progress").text == "Interrupted after 1 of 9 runs."
     assert "100.0" in browser.find("#alone").text
     assert not browser.find("#query").is_displayed()
+    assert browser.messages() == []
+
+
+def test_a_cell_shows_its_middle_run(browser: Browser, tmp_path: Path) -> None:
+    """Every request in the distribution, latency and throughput over the time, and what telemetry there is."""
+    for repeat, latency in enumerate((0.5, 0.1, 0.2)):
+        times = [(k / 10, k / 10 + latency + 0.3 * (k == 25)) for k in range(30)]
+        changes = {"repeat": repeat, "load.name": "constant", "load.rate": 10.0, "batch_size": 2}
+        record = make_record(changes, metrics={}, seconds=repeat)
+        write_run(tmp_path / str(repeat), record, times)
+        lines = [f"{10**9 + k * 10**8},{40 + k}" for k in range(30)]
+        (tmp_path / str(repeat) / "telemetry.csv").write_text("\n".join(["time_ns,cpu_util", *lines]))
+    write_page(tmp_path)
+    browser.open(tmp_path / "report.html")
+    line, means = browser.chart("#distribution")
+    assert line["x"] == [0.2] * 30 + [0.5]
+    assert line["hovertext"][-2:] == ["96.67 % within 0.2 s", "100 % within 0.5 s"]
+    assert len(means["x"]) == 4  # lowest, p50, p90, highest
+    (latencies,) = browser.chart("#course-latency")
+    assert "at 3 s: 0.5 s" in latencies["hovertext"]
+    assert sorted(latencies["y"]) == [0.2] * 29 + [0.5]
+    rates, asked = browser.chart("#course-rate")
+    assert sum(rates["y"][:-1]) / 3 * 3.1 == pytest.approx(2 * 30, rel=0.01)
+    assert len(asked["y"]) == 4
+    (cpu,) = browser.chart("#telemetry-0")
+    assert cpu["y"] == [*range(40, 70)]
+    assert cpu["hovertext"][3] == "at 0.3 s: CPU, all cores 43"
+    assert "run 2, the one with the middle average latency" in browser.find("#alone").text
     assert browser.messages() == []
 
 

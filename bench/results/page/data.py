@@ -20,13 +20,16 @@ from bench.results.headline import columns, rated
 from bench.results.machines import places
 from bench.results.metric_names import metric
 from bench.results.metrics import PERCENTILES, STAGES
+from bench.results.page.curves import LEFT_OUT, MOST_CELLS
 from bench.results.record import Record
 from bench.results.stage_looks import STAGE_LOOKS
 from bench.results.statistics import Statistic
 from bench.results.summary import Cell, Summary, rank
+from bench.results.telemetry_rows import ROWS
 from bench.results.text import mean_std, shown, significant
 
 State = Literal["running", "interrupted", "ended"]
+Curves = Mapping[int, Mapping[str, Any]]
 
 _OF_A_RUN = ("throughput", "average_latency", "latency_p99", "warmup_latency")  # a run's own metrics on the page
 
@@ -41,8 +44,10 @@ class Progress:
     written_at: str  # ISO 8601, UTC
 
 
-def page_data(summary: Summary, problems: Sequence[str], progress: Progress, base: Path) -> dict[str, Any]:
-    """Everything on the page; links to runs are relative to `base`."""
+def page_data(
+    summary: Summary, problems: Sequence[str], progress: Progress, base: Path, curves: Curves
+) -> dict[str, Any]:
+    """Everything on the page; links to runs are relative to `base`, `curves` go by the places of their cells."""
     records = [record for cell in summary.cells for record in cell.records]
     names = dict(_identities(summary.cells))
     common = _common([cell.settings for cell in summary.cells])
@@ -54,10 +59,15 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
         "axes": [_axis(axis, summary) for axis in summary.axes],
         "metrics": [{"name": name, **_label(name)} for name in summary.metrics],
         "columns": _columns(summary),
-        "stages": {stage: {"name": metric(stage).explained, **vars(STAGE_LOOKS[stage])} for stage in STAGES},
+        "stages": {stage: _stage(stage) for stage in STAGES},
         "percentiles": PERCENTILES,
         "marks": _marks(summary, names),
-        "cells": [_cell(cell, names[id(cell)], summary, common, base) for cell in summary.cells],
+        "telemetry": _telemetry(curves),
+        "curves_left_out": LEFT_OUT if len(summary.cells) > MOST_CELLS else "",
+        "cells": [
+            _cell(cell, names[id(cell)], summary, common, base) | {"curves": curves.get(place)}
+            for place, cell in enumerate(summary.cells)
+        ],
         "settings": {key: shown(value) for key, value in common.items()},
         "slo_ms": _number(common.get("slo.latency_ms")),
         "burst": any(cell.settings.get("load.name") == "burst" for cell in summary.cells),
@@ -65,6 +75,10 @@ def page_data(summary: Summary, problems: Sequence[str], progress: Progress, bas
         "conditions": conditions(summary) if records else [],
         "machines": dict(places(records)),
     }
+
+
+def _stage(name: str) -> dict[str, str]:
+    return {"title": metric(name).title, "name": metric(name).explained, **vars(STAGE_LOOKS[name])}
 
 
 def _label(name: str) -> dict[str, Any]:
@@ -76,6 +90,13 @@ def _columns(summary: Summary) -> list[str]:
     """The metrics of the table: those of summary.md, the first of which the charts begin with."""
     found = [name for name in columns(summary) if name in summary.metrics]
     return sorted(found, key=lambda name: name != "throughput")
+
+
+def _telemetry(curves: Curves) -> list[dict[str, Any]]:
+    """The axes of telemetry that some run has a column of."""
+    there = {name for one in curves.values() for name in one.get("telemetry", ())}
+    rows = [(row, [vars(column) for column in row.columns if column.name in there]) for row in ROWS]
+    return [{"axis": row.axis, "top": row.top, "columns": columns} for row, columns in rows if columns]
 
 
 def _marks(summary: Summary, names: Mapping[int, str]) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,6 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from bench.config import OPEN_LOADS
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_cells, labels_of
 from bench.results.plots.notes import backlog, middle_runs, named_by, throughout
@@ -19,7 +18,7 @@ from bench.results.summary import Cell, Summary
 _MOST_CELLS = 6
 _MOST_POINTS = 800
 _SLOWEST = 100  # drawn of a run with more requests, whatever is left out
-_IN_A_BIN, _MOST_BINS = 10, 50  # requests; bins
+_MOST_BINS = 50
 _LOG_FROM = 30  # times the shortest latency, from which the axis is logarithmic
 _RATE: Mapping[str, Any] = {"color": style.PALETTE[0], "linewidth": 1.6}
 _MEAN: Mapping[str, Any] = {"color": "black", "linewidth": 1.2, "linestyle": (0, (4, 2))}
@@ -55,7 +54,7 @@ def course(summary: Summary, runs: Runs) -> Figure | None:
     for k in range(len(cells), rows * columns):
         grid[2 * (k // columns), k % columns].remove()
         grid[2 * (k // columns) + 1, k % columns].remove()
-    looks = [_RATE, _MEAN] + [_ASKED] * any(map(_is_open, windows.values()))
+    looks = [_RATE, _MEAN] + [_ASKED] * any(window.is_open for window in windows.values())
     words = ["answered", "answered, mean of the run", "asked for by the load"]
     style.legend(figure, [style.swatch(**one) for one in looks], words[: len(looks)])
     return figure
@@ -72,7 +71,7 @@ def _latencies(axes: Axes, window: Window, factor: float) -> None:
     kept = _thinned(window.latency_s)
     axes.plot(window.answered_s[kept], values[kept], ".", color=style.PALETTE[0], markersize=4, alpha=0.7)
     # A backlog grows from nothing in a straight line, which a logarithmic axis would bend.
-    log_from = None if _load(window) == "burst" else _LOG_FROM
+    log_from = None if window.record.settings["load"]["name"] == "burst" else _LOG_FROM
     style.scale(axes, "y", [values.min(), values.max()], log_from=log_from)
     style.scale(axes, "x", [window.answered_s.max()], room=0.02)
     axes.tick_params(labelbottom=False)
@@ -80,27 +79,20 @@ def _latencies(axes: Axes, window: Window, factor: float) -> None:
 
 def _rate(axes: Axes, window: Window) -> None:
     """Answers in each part of the run, their mean, and what an open load asked for."""
-    batch_size, end = window.record.settings["batch_size"], float(window.answered_s.max())
-    edges = np.linspace(0, end, 1 + max(1, min(_MOST_BINS, len(window.latency_s) // _IN_A_BIN)))
-    rates = _rates(window.answered_s, edges, batch_size)
+    edges = window.edges(_MOST_BINS)
+    rates = window.rate(window.answered_s, edges)
     axes.stairs(rates, edges, baseline=None, **_RATE)
     shown = [*rates]
     mean = window.record.metrics.get("throughput")
     if mean is not None:
         axes.axhline(mean, **_MEAN)
         shown.append(mean)
-    if _is_open(window):
-        asked = _rates(window.intended_s, edges, batch_size)
+    if window.is_open:
+        asked = window.rate(window.intended_s, edges)
         axes.stairs(asked, edges, baseline=None, **_ASKED)
         shown += [*asked]
     style.scale(axes, "y", shown)
-    style.scale(axes, "x", [end], room=0.02)
-
-
-def _rates(times_s: Floats, edges: Floats, batch_size: int) -> Floats:
-    """Samples/s between each two edges."""
-    counts, _ = np.histogram(times_s, edges)
-    return counts * batch_size / np.diff(edges)
+    style.scale(axes, "x", [edges[-1]], room=0.02)
 
 
 def _thinned(values: Floats) -> npt.NDArray[np.int64]:
@@ -109,11 +101,3 @@ def _thinned(values: Floats) -> npt.NDArray[np.int64]:
         return np.arange(len(values))
     slowest = np.argpartition(values, -_SLOWEST)[-_SLOWEST:]
     return np.union1d(slowest, np.linspace(0, len(values) - 1, _MOST_POINTS - _SLOWEST).astype(np.int64))
-
-
-def _load(window: Window) -> str:
-    return str(window.record.settings["load"]["name"])
-
-
-def _is_open(window: Window) -> bool:
-    return _load(window) in OPEN_LOADS

@@ -11,7 +11,7 @@ from bench.results.metrics import PERCENTILES
 from bench.results.plots import style
 from bench.results.plots.arrangement import best_cells, labels_of, looks_of
 from bench.results.plots.notes import backlog, middle_runs, throughout
-from bench.results.plots.runs import Floats, Runs, Window
+from bench.results.plots.runs import Floats, Runs, Window, shape
 from bench.results.summary import Summary
 
 _MOST_CELLS = 10
@@ -62,14 +62,9 @@ def _is_marked(name: str, windows: list[Window]) -> bool:
 
 def _curve(ordered: Floats) -> tuple[Floats, Floats]:
     """Latencies and the share of requests that took no longer; of many requests those that shape the curve."""
-    count = len(ordered)
-    shares = np.arange(1, count + 1) / count
-    if count > 2 * _MOST_POINTS:
-        even = np.linspace(0, count - 1, _MOST_POINTS)
-        tail = count - np.geomspace(1, count, _MOST_POINTS)
-        kept = np.unique(np.concatenate([even, tail]).astype(np.int64))
-        ordered, shares = ordered[kept], shares[kept]
-    return np.concatenate([ordered[:1], ordered]), np.concatenate([[0.0], shares])
+    kept = shape(len(ordered), _MOST_POINTS)
+    shares = (kept + 1) / len(ordered)
+    return np.concatenate([ordered[:1], ordered[kept]]), np.concatenate([[0.0], shares])
 
 
 def _set_shares(axes: Axes, requests: int) -> None:

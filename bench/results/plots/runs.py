@@ -1,4 +1,4 @@
-"""What single runs left on disk, as the pictures need it: their measured requests and their telemetry."""
+"""What single runs left on disk, as pictures and page need it: their measured requests and their telemetry."""
 
 import csv
 from dataclasses import dataclass
@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from bench.config import OPEN_LOADS
 from bench.results.metrics import Stamps, answered
 from bench.results.raw import TELEMETRY_FILE, read_stamps, read_telemetry
 from bench.results.record import REQUESTS_FILE, Record
 from bench.results.summary import Cell
 from bench.stamps import COMPLETED, INTENDED, SENT
+
+_IN_A_PART = 10  # requests, on average
 
 Floats = npt.NDArray[np.float64]
 
@@ -49,6 +52,37 @@ class Window:
         """When each was answered."""
         return (self.stamps[:, COMPLETED] - self.start_ns) / 1e9
 
+    @property
+    def is_open(self) -> bool:
+        """Whether the load asks for a rate, whatever becomes of the requests before."""
+        return self.record.settings["load"]["name"] in OPEN_LOADS
+
+    def edges(self, most: int) -> Floats:
+        """Of at most so many equal parts of the time to the last answer, of ten requests or more on average."""
+        parts = max(1, min(most, len(self.latency_s) // _IN_A_PART))
+        return np.linspace(0, float(self.answered_s.max()), 1 + parts)
+
+    def rate(self, times_s: Floats, edges: Floats) -> Floats:
+        """Samples/s between each two edges."""
+        counts, _ = np.histogram(times_s, edges)
+        rates: Floats = counts * self.record.settings["batch_size"] / np.diff(edges)
+        return rates
+
+
+def middle_run(cell: Cell) -> Record | None:
+    """The cell's run with the middle average latency, of the valid ones where there are any."""
+    known = [record for record in cell.valid or cell.records if "average_latency" in record.metrics]
+    ordered = sorted(known, key=lambda record: record.metrics["average_latency"])
+    return ordered[(len(ordered) - 1) // 2] if ordered else None
+
+
+def shape(count: int, most: int) -> npt.NDArray[np.int64]:
+    """Places of the values, of so many in order, that shape a distribution: `most`, and as many again for its tail."""
+    if count <= 2 * most:
+        return np.arange(count)
+    tail = count - np.geomspace(1, count, most)
+    return np.unique(np.concatenate([np.linspace(0, count - 1, most), tail]).astype(np.int64))
+
 
 class Runs:
     """Reads the files of the runs that pictures are made of, each at most once."""
@@ -58,10 +92,15 @@ class Runs:
         self._windows: dict[Path, Window | None] = {}
 
     def window(self, cell: Cell) -> Window | None:
-        """Of the cell's middle run by average latency, of the valid ones where there are any; None without data."""
-        known = [record for record in cell.valid or cell.records if "average_latency" in record.metrics]
-        ordered = sorted(known, key=lambda record: record.metrics["average_latency"])
-        return self._window(ordered[(len(ordered) - 1) // 2]) if ordered else None
+        """Of the cell's middle run; None without data."""
+        record = middle_run(cell)
+        return None if record is None else self.of(record)
+
+    def of(self, record: Record) -> Window | None:
+        """Of this run; None without data."""
+        if record.directory not in self._windows:
+            self._windows[record.directory] = self._read(record)
+        return self._windows[record.directory]
 
     def telemetry(self, window: Window) -> dict[str, Floats]:
         """The columns of the run's telemetry, NaN where unknown, and `time_s`; empty where there is none."""
@@ -76,11 +115,6 @@ class Runs:
         if "time_ns" not in columns:
             return {}
         return columns | {"time_s": (columns["time_ns"] - window.start_ns) / 1e9}
-
-    def _window(self, record: Record) -> Window | None:
-        if record.directory not in self._windows:
-            self._windows[record.directory] = self._read(record)
-        return self._windows[record.directory]
 
     def _read(self, record: Record) -> Window | None:
         try:

@@ -12,7 +12,7 @@ function openCell(id) {
   if (!dialog.open) dialog.showModal();
   dialog.scrollTop = 0;
   byId("cell-title").focus();
-  renderDistribution(cell);
+  renderCurves(cell);
 }
 
 byId("cell").addEventListener("close", () => {
@@ -39,6 +39,7 @@ function cellView(cell, alone) {
     notesOf(cell),
     tiles.length ? el("dl", { class: "tiles" }, tiles) : null,
     ...latencyOf(cell),
+    ...courseOf(cell),
     runsOf(cell),
     ...settingsOf(cell),
     ...metricsOf(cell),
@@ -61,14 +62,14 @@ function latencyOf(cell) {
     const bar = shares.map(([stage, share]) => el("span", { width: `${100 * Math.max(0, share)}%`, color: `var(--${stage})`, "data-hatch": data.stages[stage].hatch, title: `${data.stages[stage].name}: ${(100 * share).toFixed(1)} %` }));
     parts.push(el("h3", null, "Where the latency goes"), el("div", { class: "bar", "aria-hidden": "true" }, bar),
       el("table", { class: "data" }, el("thead", null, el("tr", null, ["Stage", "Share", "Mean (s)"].map((text, i) => el("th", { scope: "col", class: i ? "number" : "text" }, text)))),
-        el("tbody", null, shares.map(([stage, share]) => el("tr", null, el("th", { scope: "row", class: "text" }, el("span", { class: "key" }, stageDot(stage), data.stages[stage].name)),
+        el("tbody", null, shares.map(([stage, share]) => el("tr", null, el("th", { scope: "row", class: "text" }, el("span", { class: "key" }, stageDot(stage), data.stages[stage].title, el("span", { class: "wide" }, data.stages[stage].name.slice(data.stages[stage].title.length)))),
           el("td", { class: "number" }, `${(100 * share).toFixed(1)} %`), el("td", { class: "number" }, cell.metrics[stage] ? cell.metrics[stage][3] : "–"))))));
   }
   const names = ["min_latency", ...Object.keys(data.percentiles).map((name) => `latency_${name}`), "max_latency"];
   const lacking = (name) => cell.missing[name.replace("latency_", "")];
-  if (names.some((name) => cell.metrics[name])) {
+  if (cell.curves || names.some((name) => cell.metrics[name])) {
     const shown = names.filter((name) => cell.metrics[name] || lacking(name));
-    parts.push(el("h3", null, "Latency distribution"), el("div", { id: "distribution" }),
+    parts.push(el("h3", null, "Latency distribution"), ...distributionOf(cell),
       pairs("Latency percentiles in seconds", shown.map((name) => [labelOf(name), cell.metrics[name] ? `${cell.metrics[name][3]} s` : `– (${plural(lacking(name), "more request")} in a run would support it)`])));
   }
   if (cell.tail.sentence) {
@@ -78,21 +79,6 @@ function latencyOf(cell) {
 }
 
 const labelOf = (name) => (data.metrics.some((metric) => metric.name === name) ? metricOf(name).text : name.replace("latency_", "").replaceAll("_", "."));
-
-function renderDistribution(cell) {
-  const place = byId("distribution");
-  const points = Object.entries(data.percentiles).filter(([name]) => cell.metrics[`latency_${name}`]).map(([name, quantile]) => [cell.metrics[`latency_${name}`], quantile, name.replace("_", ".")]);
-  for (const [name, quantile] of [["min_latency", 0], ["max_latency", 1]]) if (cell.metrics[name]) points.push([cell.metrics[name], quantile, name.slice(0, 3)]);
-  points.sort((a, b) => a[1] - b[1]);
-  if (points.length < 3) return place?.remove();
-  const { color } = look(0);
-  draw(place, [{
-    type: "scatter", mode: "lines+markers", x: points.map(([statistic]) => statistic[0]), y: points.map(([, quantile]) => 100 * quantile),
-    error_x: { array: points.map(([statistic]) => statistic[1] || 0), color, thickness: 1, width: 3 },
-    line: { color }, marker: { color, size: 7 }, hoverinfo: "text", hovertext: points.map(([statistic, , name]) => `${name}: ${statistic[3]} s`),
-  }], { label: "Latency percentiles, which the table below holds", x: { title: "latency (s), mean of the runs", ...latencyScale(points.map(([statistic]) => statistic[0])) }, y: { title: "requests answered (%)" }, height: 240 });
-  return undefined;
-}
 
 function runsOf(cell) {
   const names = ["throughput", "average_latency", "latency_p99", "warmup_latency"].filter((name) => cell.runs.some((run) => name in run.texts));

@@ -121,7 +121,7 @@ byId("clear").addEventListener("click", () => {
   renderControls();
   changed();
 });
-whenLookChanges(renderCharts);
+whenLookChanges((everything) => { renderCharts(everything); redrawCurves(); });
 addEventListener("hashchange", () => { if (state.read()) start(); });
 
 function start() {
@@ -140,7 +140,7 @@ renderControls();
 renderParts();
 refresh();
 addEventListener("DOMContentLoaded", () => { // Plotly is there
-  if (data.cells.length === 1) renderDistribution(data.cells[0]);
+  if (data.cells.length === 1) renderCurves(data.cells[0]);
   showCell();
   charts.forEach((chart) => watch.observe(chart.place));
   recall();
