@@ -64,7 +64,7 @@ function renderDistribution(cell) {
   draw(place, traces, {
     label: "Distribution of latencies, whose percentiles the table below holds", height: 280,
     x: { title: "latency (s)", ...latencyScale([...(curves ? curves.latency : []), ...points.map(({ statistic }) => statistic[0])]) },
-    y: { title: "requests answered within (%)", tickvals: ticks.map(nines), ticktext: ticks.map((share) => digits(100 * share)), range: [0, nines(1) * 1.03] },
+    y: { title: "requests answered within (%)", tickvals: ticks.map(nines), ticktext: ticks.map((share) => digits(100 * share)), range: [-0.04 * nines(1), 1.04 * nines(1)] },
   });
 }
 
