@@ -136,6 +136,7 @@ def sweep(tmp_path_factory: pytest.TempPathFactory) -> Path:
                     "throughput": speed,
                     "average_latency": batch_size / speed,
                     "latency_p99": 2 * batch_size / speed,
+                    "compute": 1.234e-7 * (8 + repeat),
                 }
                 records.append(
                     make_record(
