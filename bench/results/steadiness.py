@@ -32,7 +32,7 @@ class Unsteady:
 
     def __str__(self) -> str:
         """`unsteady: 101, 110 and 120 requests/s in the three thirds of the window`."""
-        first, second, third = (f"{rate:.4g}" for rate in self.rates)
+        first, second, third = (f"{rate:.0f}" if rate >= 1000 else f"{rate:.4g}" for rate in self.rates)
         return f"unsteady: {first}, {second} and {third} requests/s in the three thirds of the window"
 
 

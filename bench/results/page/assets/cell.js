@@ -85,7 +85,7 @@ function runsOf(cell) {
   const heads = ["Run", "Repeat", "Started (UTC)", "Verdict", ...names.map((name) => metricOf(name).heading)];
   const row = (run) => el("tr", null,
     el("th", { scope: "row", class: "text" }, el("a", { href: run.link }, run.name)), el("td", { class: "number" }, String(run.repeat)),
-    el("td", null, new Date(run.started_at).toISOString().replace("T", " ").slice(0, 19)), el("td", null, run.status), names.map((name) => el("td", { class: "number" }, run.texts[name] || "–")));
+    el("td", { class: "whole" }, new Date(run.started_at).toISOString().replace("T", " ").slice(0, 19)), el("td", null, run.status), names.map((name) => el("td", { class: "number" }, run.texts[name] || "–")));
   const traces = cell.runs.filter((run) => run.traceback).map((run) =>
     el("details", null, el("summary", null, `Traceback of ${run.name}`), el("pre", null, run.traceback)));
   return el("section", null, el("h3", null, "Runs"), edges(el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Runs" },
