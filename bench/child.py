@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
@@ -24,6 +25,8 @@ import psutil
 
 from bench import launcher, scratch
 from bench.errors import BenchError, OutOfMemory
+
+_ENDING_LOOKS, _ENDING_LOOK_S = 25, 0.02  # at a supervisor that is ending
 
 
 class Link:
@@ -101,7 +104,9 @@ def _end_with_supervisor() -> None:
     """End this process and all that it started as soon as the supervisor is gone, SIGKILL included."""
     parent = multiprocessing.parent_process()
     assert parent is not None, "a child has a parent"
-    sentinel = parent.sentinel
+    sentinel, started = parent.sentinel, 0.0
+    with suppress(psutil.NoSuchProcess):
+        started = psutil.Process(parent.pid).create_time()
 
     def watch() -> None:
         wait([sentinel])
@@ -109,10 +114,26 @@ def _end_with_supervisor() -> None:
         for process in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 process.kill()
-        scratch.remove()
+        if _has_ended(parent.pid, started):
+            scratch.remove()
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="supervisor-watch", daemon=True).start()
+
+
+def _has_ended(pid: int | None, started: float) -> bool:
+    """Whether the process that began at `started` is gone. One whose pipes have closed may need a moment for it, or
+    it lives and has only let go of this child, as where the fork server was killed.
+    """
+    for _ in range(_ENDING_LOOKS):
+        try:
+            process = psutil.Process(pid)
+            if process.create_time() != started or process.status() == psutil.STATUS_ZOMBIE:
+                return True
+        except psutil.NoSuchProcess:
+            return True
+        time.sleep(_ENDING_LOOK_S)
+    return False
 
 
 def remove_shared_files(pid: int) -> None:

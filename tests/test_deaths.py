@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from commands import wait_until
 
-from bench import fork_server, supervisor
+from bench import child, fork_server, scratch, supervisor
 from bench.config import Settings
 from bench.errors import RunFailed
 from bench.job import compose
@@ -186,6 +187,19 @@ def test_child_stopped_in_the_middle_of_a_message_is_given_up() -> None:
     """The read that has begun does not wait for its rest without end."""
     with pytest.raises(RunFailed, match="the helper stopped in the middle of a message"):
         supervisor.call("helper", "toys:half_a_message", None, timeout_s=30)
+
+
+def test_child_that_the_supervisor_lets_go_of_takes_nothing_with_it() -> None:
+    """As where the fork server was killed: it ends, and the temporary directory of the living supervisor stays."""
+    context = fork_server.context()
+    ours, theirs = context.Pipe()
+    process: Any = context.Process(target=child.start, args=("toys:waits_long", None, theirs, None))
+    fork_server.start(process, 60)
+    assert ours.recv() == ("started", None)
+    pid = process.pid
+    process._popen.finalizer()
+    wait_until(lambda: not is_alive(pid), NOTICED_S)
+    assert scratch.directory().is_dir()
 
 
 @pytest.mark.parametrize(("number", "seconds"), [(signal.SIGKILL, 30), (signal.SIGSTOP, 0.1)])

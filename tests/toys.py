@@ -444,6 +444,12 @@ def raising_sampler(_pids: object, _link: Link) -> None:
     raise RuntimeError("no such counter")
 
 
+def waits_long(_setup: None, link: Link) -> None:
+    """A child that says that it is there, and goes on for long."""
+    link.send("started")
+    time.sleep(60)
+
+
 def half_a_message(_: object, link: Link) -> None:
     """A child's body that is stopped in the middle of what it says."""
     os.write(link.connection.fileno(), struct.pack("!i", 1000) + b"half")
