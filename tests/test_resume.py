@@ -152,7 +152,7 @@ def test_killed_sweep_is_finished_in_three_goes(start: Start, tmp_path: Path) ->
     kill_in_run(command, tmp_path, 1)
     directory = command.wait().directory
     line = printed_command(call(tmp_path, str(directory), module="bench.report").stdout)
-    assert "1 of 4 runs so far." in (directory / "summary.md").read_text("utf-8")
+    assert "**Interrupted after 1 of 4 runs.**" in (directory / "summary.md").read_text("utf-8")
     before = files(directory / "0000")
     again = Command(tmp_path, ("-c", f"exec {line}"), program=("sh",))
     kill_in_run(again, tmp_path, 3)  # one was killed

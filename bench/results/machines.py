@@ -115,8 +115,8 @@ def _parts(environment: Mapping[str, Any]) -> list[Any]:
 
 def _gpus(environment: Mapping[str, Any]) -> str:
     """`NVIDIA H200 (GPU-uuid, 150754820096, 570.1, 12.8)`, each of them; `none`."""
-    words = []
-    for gpu in environment.get("gpu") or []:
+    words, gpus = [], environment.get("gpu")
+    for gpu in gpus if isinstance(gpus, list) else []:
         details = [shown(value) for key, value in gpu.items() if key != "name"] if isinstance(gpu, Mapping) else []
         name = shown(gpu.get("name")) if isinstance(gpu, Mapping) else shown(gpu)
         words.append(f"{name} ({', '.join(details)})" if details else name)
