@@ -215,6 +215,28 @@ def test_a_processs_cpu_use_holds_its_children_and_an_idle_one_uses_little(
     assert values["load1"] >= 0
 
 
+def test_a_sampler_that_lost_its_core_invents_no_cpu_use(
+    busy: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second between the time and the count is half a second of CPU too many: the next sample has the share."""
+    host = HostReader({"backend": busy.pid})
+    host.read()
+    time.sleep(0.1)
+    clock = time.clock_gettime
+
+    def late(which: int) -> float:
+        time.sleep(0.5)
+        return clock(which)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(time, "clock_gettime", late)
+        values = host.read()
+    assert "backend_rss_bytes" in values
+    assert "backend_cpu_util" not in values
+    time.sleep(0.1)
+    assert host.read()["backend_cpu_util"] < 130
+
+
 def test_the_machine_is_read_less_often_after_a_second() -> None:
     """Its counters are the costly ones: two reads a second have them, each over the whole time since the last."""
     host, began = HostReader({"backend": os.getpid()}), time.perf_counter()

@@ -14,6 +14,7 @@ from bench.queues.memory import Descriptor
 _CHILDREN_EVERY_S = 10.0
 # The kernel counts the machine's CPU time in ticks of 10 ms: over less than this a share of it is noise.
 _SHORTEST_S = 0.05
+_HELD_UP_S = 0.005  # what reading one process takes at most, but for a sampler that lost its core
 # The machine's counters cost the kernel a walk through all interrupts (0.3 ms), so after a while they are read
 # less often.
 _OFTEN_S = 1.0
@@ -44,7 +45,7 @@ class HostReader:
         now = time.perf_counter()
         values: dict[str, float] = {}
         for name, tree in self._trees.items():
-            values.update({f"{name}_{key}": value for key, value in tree.read(now).items()})
+            values.update({f"{name}_{key}": value for key, value in tree.read().items()})
         if now - self._read_at >= (_SHORTEST_S if now - self._began < _OFTEN_S else _MACHINE_EVERY_S):
             self._read_at = now
             before, self._machine = self._machine, _machine_times()
@@ -70,11 +71,17 @@ class _ProcessTree:
         self._seconds: dict[int, float] = {}  # CPU seconds of each at `_counted_at`
         self._counted_at = 0.0
 
-    def read(self, now: float) -> dict[str, float]:
-        """`cpu_util` and `rss_bytes`; empty for a process that has ended."""
+    def read(self) -> dict[str, float]:
+        """`cpu_util` and `rss_bytes`; empty for a process that has ended.
+
+        Without CPU use where the sampler itself lost its core meanwhile: a time and a count that were not taken
+        together make a share of more cores than there are.
+        """
         seconds: dict[int, float] = {}
         rss = 0
-        for pid, file in self._list_members(now).items():
+        members = self._list_members(time.perf_counter())
+        now = time.perf_counter()
+        for pid, file in members.items():
             # Suppressed: it ended since it was listed, or it may not be read.
             with contextlib.suppress(OSError):
                 if pages := int(
@@ -86,7 +93,7 @@ class _ProcessTree:
             return {}
         values: dict[str, float] = {"rss_bytes": rss}
         elapsed_s = now - self._counted_at
-        if elapsed_s >= _SHORTEST_S:
+        if elapsed_s >= _SHORTEST_S and time.perf_counter() - now < _HELD_UP_S:
             if self._pid in self._seconds:
                 # Only members counted both times: one that ended must not make the difference negative.
                 used_s = sum(s - self._seconds[p] for p, s in seconds.items() if p in self._seconds)
