@@ -57,6 +57,11 @@ class Browser:
         self.driver.get("about:blank")
         self.messages(), self.requests()
         self.driver.get(f"file://{quote(str(file))}#{fragment}")
+        self.wait_for_charts()
+
+    def wait_for_charts(self) -> None:
+        """Until they can be drawn, which is a moment after the page can be used."""
+        wait_until(lambda: bool(self.script("!!window.Plotly")), WITHIN_S)
 
     def messages(self) -> list[str]:
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]  # of selenium
@@ -178,7 +183,7 @@ def test_it_loads_without_a_complaint_and_fetches_nothing(browser: Browser, swee
     assert {url.partition("#")[0].partition(":")[0] for url in page.requests()} <= {"file", "data"}
     assert len([url for url in page.requests() if url.startswith("file")]) <= 1
     html = (sweep / "report.html").read_text(encoding="utf-8")
-    markup = re.sub(r"<script>.*?</script>", "", html, flags=re.DOTALL)
+    markup = re.sub(r'<script( type="text/plain" id="plotly")?>.*?</script>', "", html, flags=re.DOTALL)
     assert not re.search(r"""(src|href|url)\s*[=(]\s*["']?\s*(https?:)?//""", markup)
 
 
@@ -413,6 +418,7 @@ def test_dark_and_light(page: Browser) -> None:
     page.click("#theme")
     assert (page.find("#theme").text, page.script(ground)) == ("Theme: light", light)
     page.driver.refresh()
+    page.wait_for_charts()
     assert page.script(ground) == light
     page.click("#theme")
     page.click("#theme")

@@ -47,9 +47,18 @@ function draw(place, traces, { label, x, y, height = 340, shapes = [], annotatio
     xaxis: axis(x), yaxis: axis(y), shapes, annotations, barmode,
   };
   const config = { displaylogo: false, responsive: false, displayModeBar: false };
+  if (!window.Plotly) return; // it comes, and all is drawn then
   Plotly.react(place, traces, layout, config);
   place.removeAllListeners?.("plotly_click");
   if (onpick) place.on("plotly_click", (event) => event.points[0].customdata && onpick(event.points[0].customdata));
+}
+
+// Plotly takes a browser a second to read: it does so when the page is there to be read and used, and then calls `draw`.
+function whenChartsCanBeDrawn(draw) {
+  addEventListener("load", () => setTimeout(() => {
+    document.body.append(el("script", null, byId("plotly").textContent)); // the policy knows its hash
+    draw();
+  }));
 }
 
 // Calls `render(everything)` when charts must be drawn anew: by the theme, the width, or for paper, where
@@ -74,7 +83,7 @@ function whenLookChanges(render) {
 }
 
 const nothing = (place, text) => {
-  Plotly.purge(place);
+  window.Plotly?.purge(place);
   place.removeAttribute("role");
   place.removeAttribute("aria-label");
   place.replaceChildren(el("p", { class: "empty" }, text));

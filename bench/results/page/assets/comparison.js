@@ -86,7 +86,7 @@ function refresh() {
   const lines = shownLines();
   makeTable(byId("main"), { caption: "Metrics of the cells of A, a row each", columns: columns(), rows: lines, sort: state.get("sort"), onsort: (sort) => { state.set("sort", sort); refresh(); } });
   byId("count").textContent = lines.length === data.lines.length ? plural(lines.length, "row") : `${lines.length} of ${plural(data.lines.length, "row")}`;
-  if (window.Plotly) renderIntervals(lines);
+  renderIntervals(lines);
   return lines.length;
 }
 
@@ -96,4 +96,4 @@ whenLookChanges(() => renderIntervals(shownLines()));
 addEventListener("hashchange", () => { if (state.read()) { renderPickers(); refresh(); } });
 renderPickers();
 refresh();
-addEventListener("DOMContentLoaded", refresh);
+whenChartsCanBeDrawn(refresh);

@@ -110,7 +110,7 @@ function renderExplore(all) {
   const chosen = view();
   const [metric, place] = [chosen.y, byId("explore")];
   const cells = all.filter((cell) => cell.metrics[metric] && (!chosen.log || cell.metrics[metric][0] > 0));
-  place.querySelectorAll(".chart").forEach((chart) => Plotly.purge(chart));
+  place.querySelectorAll(".chart").forEach((chart) => window.Plotly?.purge(chart));
   byId("legend").replaceChildren();
   byId("explore-note").textContent = "";
   if (!cells.length) return place.replaceChildren(el("p", { class: "empty" }, "No valid run of the cells shown has this metric."));

@@ -139,7 +139,7 @@ renderProgress();
 renderControls();
 renderParts();
 refresh();
-addEventListener("DOMContentLoaded", () => { // Plotly is there
+whenChartsCanBeDrawn(() => {
   if (data.cells.length === 1) renderCurves(data.cells[0]);
   showCell();
   charts.forEach((chart) => watch.observe(chart.place));
